@@ -1,0 +1,219 @@
+"""What can be set about a run: frozen dataclasses, one per room, joined in `PretrainConfig`.
+
+The same fields are the keyword arguments of `icone.pretrain` and, through tyro, the flags of
+`icone pretrain`. The docstring under a field is its help text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from icone.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which samples are read and how they are brought to one size and intensity range."""
+
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files (default: the medmnist package's own folder)."""
+    labels: Path | None = None
+    """CSV with a column of file names or ids (`id`, `path`, `file` or `image`) and a column `label`."""
+    split: Literal["train", "val", "test"] = "train"
+    """Official split to read, for sources that have one."""
+    size: int | None = None
+    """Edge length in pixels or voxels that every sample is brought to (default: 224 in 2D, 64 in 3D)."""
+    fit: Literal["auto", "stretch", "pad"] = "auto"
+    """How a sample that is not square is brought to that size; auto: images stretch, volumes pad."""
+    spacing: float | None = None
+    """Volumes only: millimetres per voxel that every volume is resampled to, then centre-cropped or padded."""
+    channels: Literal["auto", "gray", "rgb"] = "auto"
+    """Turn every image into this; auto keeps what the files hold and refuses a mixture."""
+    intensity: Literal["auto", "percentile", "range"] = "auto"
+    """Scaling to [0, 1]: per-dataset 0.5 and 99.5 percentiles, or the range of the type; auto: range for 8 bit."""
+    subset: int | None = None
+    """Use this many samples, drawn once and stratified by class where there are labels."""
+    test_fraction: float = 0.0
+    """Hold out this share (stratified) from pretraining, for evaluation; the paper uses 0.2."""
+    imbalance: float | None = None
+    """Subsample half of the classes by this factor (the paper's imbalance ratio k)."""
+    split_seed: int = 0
+    """Seed of subset, partition and imbalance; the same for all methods and training seeds."""
+    skip_unreadable: bool = False
+    """Leave out files that cannot be read, hold NaN or are constant, and list them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The network that is trained."""
+
+    encoder: str = "auto"
+    """`vit_small_patch16` or any timm name (2D), `resnet10_3d`…`resnet50_3d` (3D), `mlp` (points)."""
+    norm: Literal["batch", "group", "instance"] = "batch"
+    """Normalisation layer of the 3D networks."""
+    width: float = 1.0
+    """Multiplies the channels of the 3D networks; below 1 for quick trials on a CPU."""
+    features: int | None = None
+    """Size of the representation where the network leaves it open (default: 512 in 3D, 64 for the MLP)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageViews:
+    """Random views of 2D images; the defaults are the paper's. A probability of 0 turns a step off."""
+
+    crop_scale: tuple[float, float] = (0.2, 1.0)
+    """Share of the area that a crop keeps; `1 1` turns cropping off."""
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Range of the crop's aspect ratio."""
+    flip: float = 0.5
+    """Probability of a horizontal flip."""
+    vertical_flip: float = 0.0
+    """Probability of a vertical flip (not in the paper; useful for cells and tissue)."""
+    jitter: float = 0.8
+    """Probability of the colour jitter as a whole."""
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    """RGB only."""
+    hue: float = 0.1
+    """RGB only."""
+    grayscale: float = 0.2
+    """Probability of dropping the colour; RGB only."""
+    blur: float = 1.0
+    """Probability of the Gaussian blur (the paper blurs every view)."""
+    blur_kernel: int = 23
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeViews:
+    """Random views of volumes; the defaults are the paper's. A probability of 0 turns a step off."""
+
+    crop_scale: tuple[float, float] = (0.5, 1.0)
+    """Share of the volume that a crop keeps; `1 1` turns cropping off."""
+    flip: float = 0.5
+    """Probability of a flip, for each axis on its own."""
+    rotate: float = 0.5
+    """Probability of a quarter-turn rotation in a random plane."""
+    shift: float = 0.1
+    """Largest additive intensity offset, in units of the [0, 1] range."""
+    contrast: tuple[float, float] = (0.8, 1.2)
+    """Range of the multiplicative intensity factor."""
+    noise: float = 0.3
+    """Probability of Gaussian noise."""
+    noise_sigma: float = 0.1
+    blur: float = 0.3
+    """Probability of a blur (3³ mean)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointViews:
+    """Random views of points (vectors): additive Gaussian noise."""
+
+    noise_sigma: float = 0.15
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewsConfig:
+    """How many random views of each instance, and how they are made."""
+
+    views: int = 2
+    """Views per instance and step, at least 2."""
+    image_views: ImageViews = field(default_factory=ImageViews)
+    volume_views: VolumeViews = field(default_factory=VolumeViews)
+    point_views: PointViews = field(default_factory=PointViews)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """The method and its optimisation; the defaults are the paper's."""
+
+    method: str = "icone"
+    """`icone methods` lists them."""
+    options: tuple[str, ...] = ()
+    """Settings of the method as name=value, for example `diversity=sigreg view_weight=0`."""
+    batch_size: int = 1
+    """Instances per step."""
+    epochs: int = 100
+    lr: float = 1e-4
+    """Learning rate of AdamW at the start; it follows a cosine to zero."""
+    weight_decay: float = 0.05
+    clip_gradient: float | None = None
+    """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""
+    accumulate: int = 1
+    """Batches whose gradients are summed before an optimizer step."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the encoder; auto: bf16 autocast on CUDA, fp32 elsewhere."""
+    seed: int = 0
+    """Seed of initial weights, views and data order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """Where and how the run executes; changes nothing about its result, so a resumed run may differ here."""
+
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    workers: int = 2
+    """Threads that read and decode files."""
+    memory_gb: float | None = None
+    """Decoded samples are kept in memory up to this size, else read anew every epoch (default: half of what is free)."""
+    checkpoint_seconds: float = 120.0
+    """Save the state this often, at the next step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, RuntimeConfig):
+    """Everything about one pretraining run."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """A folder of images or volumes, an .npy/.npz/.zarr file, `medmnist:NAME@SIZE` or `synthetic:NAME`."""
+
+
+def to_json(config: PretrainConfig) -> dict[str, Any]:
+    """A plain dictionary that JSON can hold; `from_json` is its inverse."""
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config), default=str))
+    return plain
+
+
+def from_json(plain: dict[str, Any]) -> PretrainConfig:
+    """Rebuild a configuration; a field that this version does not know is an error, a missing one a default."""
+    return _build(PretrainConfig, plain)
+
+
+def differences(old: PretrainConfig, new: PretrainConfig) -> list[str]:
+    """Name the settings that make two configurations different experiments, as `name: old -> new`."""
+    ignored = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"source", "data_root"}
+    before, after = to_json(old), to_json(new)
+    return [f"{k}: {before[k]} -> {after[k]}" for k in before if k not in ignored and before[k] != after[k]]
+
+
+def _build(kind: type[Any], plain: dict[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind)
+    unknown = plain.keys() - hints.keys()
+    if unknown:
+        raise InputError(f"the stored configuration has unknown settings: {', '.join(sorted(unknown))}")
+    return kind(**{name: _restore(hints[name], value) for name, value in plain.items()})
+
+
+def _restore(hint: Any, value: Any) -> Any:
+    """Give a JSON value back the type of its field: nested dataclass, path or tuple."""
+    if isinstance(hint, types.UnionType):
+        hint = next(arm for arm in typing.get_args(hint) if arm is not types.NoneType)
+    if value is None:
+        return None
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast(type, hint), value)
+    if hint is Path:
+        return Path(value)
+    if typing.get_origin(hint) is tuple:
+        return tuple(value)
+    return value

@@ -1,0 +1,27 @@
+"""The one exception for what a user can mend, and the sentence that goes with an unknown name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something that the user gave is wrong.
+
+    The message is one sentence or two for a person: what is wrong, where (the file or the value),
+    and the way out. The command line prints it without a traceback and exits with code 2.
+    """
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """Say that `name` is no known `kind`, with the nearest names that are.
+
+    >>> print(unknown_name("method", "simcrl", ["simclr", "byol"]))
+    unknown method 'simcrl'; did you mean simclr? Known: byol, simclr
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"; did you mean {', '.join(near)}?" if near else "."
+    listed = ", ".join(names) if len(names) <= 20 else f"{', '.join(names[:20])} … ({len(names)} names)"
+    return InputError(f"unknown {kind} {name!r}{hint} Known: {listed}")

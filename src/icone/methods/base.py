@@ -1,0 +1,100 @@
+"""What every method is: a module that turns views into a loss, and owns all state that this takes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from icone.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a method may know of the run it serves."""
+
+    num_instances: int
+    batch_size: int = 1
+    num_views: int = 2
+    epochs: int = 100
+    labels: Tensor | None = None
+    """Class of every instance, shape (N,); only supervised methods need it."""
+    num_classes: int = 0
+
+
+class Method(nn.Module, ABC):
+    """Owns its encoder, heads, moving copies, queues and tables; all of them in its `state_dict`.
+
+    A method obeys the step contract of docs/architecture.md: fixed shapes, no host synchronisation,
+    and everything scheduled is a torch expression of the 0-d tensor `progress`.
+    """
+
+    name: ClassVar[str]
+    min_batch_size: ClassVar[int] = 1
+    too_small: ClassVar[str] = ""
+    """Why a batch below `min_batch_size` cannot work: the sentence of the error."""
+    needs_labels: ClassVar[bool] = False
+    max_gradient_norm: ClassVar[float | None] = None
+    """Clipping that belongs to the method; the configuration may override it."""
+    per_instance: ClassVar[tuple[str, ...]] = ()
+    """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
+
+    autocast_dtype: torch.dtype | None = None
+    """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
+
+    def __init__(self, encoder: nn.Module, setting: Setting) -> None:
+        super().__init__()
+        self._check(setting)
+        self.encoder = encoder
+        self.setting = setting
+
+    @abstractmethod
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        """The loss of one batch under "loss", and its named terms, all 0-d.
+
+        views: (B, V, C, *size); index: (B,) position in the training subset; label: (B,) class or -1;
+        progress: 0-d, 0 at the first step and 1 after the last.
+        """
+
+    def after_step(self, progress: Tensor) -> None:  # noqa: B027 - most methods have nothing to do here
+        """Called after every optimizer step: moving averages and the like."""
+
+    def undecayed(self) -> list[nn.Parameter]:
+        """Parameters that weight decay leaves alone."""
+        return []
+
+    def encode(self, views: Tensor) -> Tensor:
+        """Features of all views in one pass of the encoder: (B, V, C, *size) -> (B, V, d), float32."""
+        return self.run_encoder(self.encoder, views)
+
+    def run_encoder(self, encoder: nn.Module, views: Tensor) -> Tensor:
+        """Like `encode`, for an encoder of the method's own, such as a moving copy."""
+        enabled = self.autocast_dtype is not None
+        with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
+            features: Tensor = encoder(views.flatten(0, 1))
+        return features.float().unflatten(0, views.shape[:2])
+
+    @classmethod
+    def _check(cls, setting: Setting) -> None:
+        if setting.num_views < 2:
+            raise InputError(f"views must be at least 2 (views of one instance are compared), got {setting.num_views}")
+        if setting.batch_size < cls.min_batch_size:
+            raise InputError(f"{cls.name} needs a batch size of {cls.min_batch_size} or more, "
+                             f"got {setting.batch_size}: {cls.too_small}")
+        if cls.needs_labels and setting.labels is None:
+            raise InputError(f"{cls.name} is supervised and needs a label for every instance: "
+                             "give --labels, or a folder whose subfolders are classes")
+
+
+def total(weights: dict[str, float] | None = None, **terms: Tensor) -> dict[str, Tensor]:
+    """Sum named terms, weighted (1 where no weight is given), into "loss"; the terms come along unweighted.
+
+    >>> total({"b": 0.5}, a=torch.tensor(1.0), b=torch.tensor(4.0))["loss"]
+    tensor(3.)
+    """
+    weights = weights or {}
+    loss = torch.stack([weights.get(name, 1.0) * term for name, term in terms.items()]).sum()
+    return {"loss": loss, **{name: term.detach() for name, term in terms.items()}}
