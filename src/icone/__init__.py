@@ -1,0 +1,59 @@
+"""Self-supervised image and volume encoders that train at batch size 1.
+
+>>> import icone
+>>> run = icone.pretrain("scans/", batch_size=1)        # doctest: +SKIP
+>>> encoder = icone.load_encoder("runs/scans")          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from icone.errors import InputError
+    from icone.evaluating import evaluate
+    from icone.inference import embed, load_encoder
+    from icone.methods import METHODS, AnchorTable, IConELoss
+    from icone.pretraining import pretrain
+    from icone.runs import Run
+
+__all__ = [
+    "METHODS",
+    "AnchorTable",
+    "IConELoss",
+    "InputError",
+    "Run",
+    "embed",
+    "evaluate",
+    "load_encoder",
+    "pretrain",
+]
+
+# Loaded at first use, so that `icone --help` does not wait for PyTorch.
+_HOME = {
+    "METHODS": "methods",
+    "AnchorTable": "methods",
+    "IConELoss": "methods",
+    "InputError": "errors",
+    "Run": "runs",
+    "embed": "inference",
+    "evaluate": "evaluating",
+    "load_encoder": "inference",
+    "pretrain": "pretraining",
+}
+_ROOMS = ("data", "diversity", "encoders", "evaluation", "losses", "methods", "training", "views")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"icone.{_HOME[name]}"), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"icone.{name}")
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("icone")
+    raise AttributeError(f"module 'icone' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_ROOMS, "__version__"]

@@ -165,7 +165,7 @@ class RuntimeConfig:
     workers: int = 2
     """Threads that read and decode files."""
     memory_gb: float | None = None
-    """Decoded samples are kept in memory up to this size, else read anew every epoch (default: half of what is free)."""
+    """Decoded samples are kept in memory up to this size, else read anew (default: half of what is free)."""
     checkpoint_seconds: float = 120.0
     """Save the state this often, at the next step."""
 
@@ -177,6 +177,29 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
     source: Annotated[str, tyro.conf.Positional]
     """A folder of images or volumes, an .npy/.npz/.zarr file, `medmnist:NAME@SIZE` or `synthetic:NAME`."""
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that no run can use; what depends on the data is checked where it is known."""
+        _require("views", self.views, self.views >= 2, "at least 2, because views of one instance are compared")
+        _require("batch-size", self.batch_size, self.batch_size >= 1, "at least 1")
+        _require("epochs", self.epochs, self.epochs >= 1, "at least 1")
+        _require("accumulate", self.accumulate, self.accumulate >= 1, "at least 1")
+        _require("lr", self.lr, self.lr > 0, "above 0")
+        _require("weight-decay", self.weight_decay, self.weight_decay >= 0, "0 or more")
+        _require(
+            "clip-gradient",
+            self.clip_gradient,
+            self.clip_gradient is None or self.clip_gradient > 0,
+            "above 0",
+        )
+        _require("test-fraction", self.test_fraction, 0 <= self.test_fraction < 1, "in [0, 1)")
+        _require("size", self.size, self.size is None or self.size >= 8, "at least 8")
+        _require("workers", self.workers, self.workers >= 1, "at least 1")
+
+
+def _require(flag: str, value: object, fine: bool, wanted: str) -> None:
+    if not fine:
+        raise InputError(f"--{flag} must be {wanted}, got {value}")
+
 
 def to_json(config: PretrainConfig) -> dict[str, Any]:
     """A plain dictionary that JSON can hold; `from_json` is its inverse."""
@@ -186,7 +209,8 @@ def to_json(config: PretrainConfig) -> dict[str, Any]:
 
 def from_json(plain: dict[str, Any]) -> PretrainConfig:
     """Rebuild a configuration; a field that this version does not know is an error, a missing one a default."""
-    return _build(PretrainConfig, plain)
+    config: PretrainConfig = _build(PretrainConfig, plain)
+    return config
 
 
 def differences(old: PretrainConfig, new: PretrainConfig) -> list[str]:

@@ -23,5 +23,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {', '.join(near)}?" if near else "."
-    listed = ", ".join(names) if len(names) <= 20 else f"{', '.join(names[:20])} … ({len(names)} names)"
-    return InputError(f"unknown {kind} {name!r}{hint} Known: {listed}")
+    listed = f" Known: {', '.join(names)}" if len(names) <= 20 else f" ({len(names)} names are known)"
+    return InputError(f"unknown {kind} {name!r}{hint}{listed}")
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on, through nobody's input: a loss that is not finite. Exit code 3, no traceback."""
+
+
+class InterruptedRun(Exception):
+    """The user or the system asked the run to stop; its state is saved. Exit code 130."""

@@ -36,6 +36,8 @@ class Method(nn.Module, ABC):
     min_batch_size: ClassVar[int] = 1
     too_small: ClassVar[str] = ""
     """Why a batch below `min_batch_size` cannot work: the sentence of the error."""
+    prevents_collapse: ClassVar[str]
+    """What keeps the embeddings of different instances apart, in a few words: a column of `icone methods`."""
     needs_labels: ClassVar[bool] = False
     max_gradient_norm: ClassVar[float | None] = None
     """Clipping that belongs to the method; the configuration may override it."""
@@ -45,9 +47,10 @@ class Method(nn.Module, ABC):
     autocast_dtype: torch.dtype | None = None
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
 
-    def __init__(self, encoder: nn.Module, setting: Setting) -> None:
+    def __init__(self, encoder: nn.Module, setting: Setting, *, smallest_batch: int | None = None) -> None:
+        """`smallest_batch` replaces `min_batch_size`, which holds for the defaults, if an option moves it."""
         super().__init__()
-        self._check(setting)
+        self._check(setting, self.min_batch_size if smallest_batch is None else smallest_batch)
         self.encoder = encoder
         self.setting = setting
 
@@ -59,12 +62,21 @@ class Method(nn.Module, ABC):
         progress: 0-d, 0 at the first step and 1 after the last.
         """
 
-    def after_step(self, progress: Tensor) -> None:  # noqa: B027 - most methods have nothing to do here
+    def after_step(self, progress: Tensor) -> None:
         """Called after every optimizer step: moving averages and the like."""
 
     def undecayed(self) -> list[nn.Parameter]:
         """Parameters that weight decay leaves alone."""
         return []
+
+    def epoch_figures(self) -> dict[str, Tensor]:
+        """Figures of the method's own state that are worth a column in the history, once per epoch."""
+        return {}
+
+    @classmethod
+    def encoder_rows(cls, batch_size: int, num_views: int) -> int:
+        """Views in one pass of the encoder: the rows over which its BatchNorm layers take statistics."""
+        return batch_size * num_views
 
     def encode(self, views: Tensor) -> Tensor:
         """Features of all views in one pass of the encoder: (B, V, C, *size) -> (B, V, d), float32."""
@@ -75,18 +87,21 @@ class Method(nn.Module, ABC):
         enabled = self.autocast_dtype is not None
         with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
             features: Tensor = encoder(views.flatten(0, 1))
-        return features.float().unflatten(0, views.shape[:2])
+        return features.float().reshape(*views.shape[:2], -1)
 
     @classmethod
-    def _check(cls, setting: Setting) -> None:
+    def _check(cls, setting: Setting, smallest_batch: int) -> None:
         if setting.num_views < 2:
             raise InputError(f"views must be at least 2 (views of one instance are compared), got {setting.num_views}")
-        if setting.batch_size < cls.min_batch_size:
-            raise InputError(f"{cls.name} needs a batch size of {cls.min_batch_size} or more, "
-                             f"got {setting.batch_size}: {cls.too_small}")
+        if setting.batch_size < smallest_batch:
+            raise InputError(
+                f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: {cls.too_small}"
+            )
         if cls.needs_labels and setting.labels is None:
-            raise InputError(f"{cls.name} is supervised and needs a label for every instance: "
-                             "give --labels, or a folder whose subfolders are classes")
+            raise InputError(
+                f"{cls.name} is supervised and needs a label for every instance: "
+                "give --labels, or a folder whose subfolders are classes"
+            )
 
 
 def total(weights: dict[str, float] | None = None, **terms: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,93 @@
+"""From a configuration and the data's preparation to encoder, views and method; the same for training and inference."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from icone.config import PretrainConfig
+from icone.data import Data, Preparation
+from icone.encoders import build_encoder, check_batch_norm
+from icone.errors import InputError
+from icone.methods import Method, Setting, build_method
+from icone.views import Views, build_views
+
+
+def make_encoder(config: PretrainConfig, preparation: Preparation) -> nn.Module:
+    """An untrained encoder with the weights of the configuration's seed; leaves the global generator seeded."""
+    torch.manual_seed(config.seed)
+    return build_encoder(
+        config.encoder,
+        in_channels=preparation.channels,
+        spatial_dims=preparation.spatial_dims,
+        size=preparation.size,
+        norm=config.norm,
+        width=config.width,
+        features=config.features,
+    )
+
+
+def make_views(config: PretrainConfig, preparation: Preparation) -> Views:
+    return build_views(
+        config, spatial_dims=preparation.spatial_dims, channels=preparation.channels, size=preparation.size
+    )
+
+
+def make_method(config: PretrainConfig, data: Data) -> Method:
+    """The method with its encoder, on the CPU, initialised from the configuration's seed."""
+    preparation, train = data.preparation, data.train
+    encoder = make_encoder(config, preparation)
+    check_batch_norm(encoder, (preparation.channels, *preparation.size), config.batch_size * config.views)
+    setting = Setting(
+        num_instances=len(train),
+        batch_size=config.batch_size,
+        num_views=config.views,
+        epochs=config.epochs,
+        labels=train.labels if (train.labels >= 0).all() else None,
+        num_classes=len(train.class_names),
+    )
+    return build_method(config.method, encoder, setting, config.options)
+
+
+def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype | None:
+    """What the encoder computes in, where that is not float32."""
+    if config.precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" else None
+    return torch.bfloat16 if config.precision == "bf16" else None
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"unknown device {name!r}: use cpu, cuda or cuda:1") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("this machine has no CUDA device that PyTorch can use: --device cpu")
+    return device
+
+
+@contextlib.contextmanager
+def own_randomness(device: torch.device) -> Iterator[None]:
+    """Leave the caller's random generators as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+
+
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn an allocation that failed into a sentence with what would help."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "allocation failed"
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in reason:
+            raise InputError(
+                f"not enough memory ({reason}). What helps: a smaller --batch-size or --size, a smaller encoder, "
+                "--precision bf16 on a GPU, --memory-gb 0 to read files anew instead of keeping them"
+            ) from error
+        raise

@@ -1,0 +1,172 @@
+"""The command line: verbs only, each one call of a library function."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from icone.config import PretrainConfig
+from icone.errors import InputError, InterruptedRun, TrainingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrain(PretrainConfig):
+    """Train an encoder on a folder of images or volumes, unlabelled."""
+
+    out: Path | None = None
+    """The run folder (default: runs/ and the name of the source)."""
+    resume: bool = False
+    """Continue an interrupted run, bit for bit."""
+    extend: bool = False
+    """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.pretraining import pretrain
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
+        run = pretrain(**settings, out=self.out, resume=self.resume, extend=self.extend, console=console)
+        console.print(f"done: {run.folder}  (next: icone evaluate {run.folder}, icone embed {run.folder} FOLDER)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed:
+    """Write the features of every sample of a folder, with ids and paths."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    source: Annotated[str | None, tyro.conf.Positional] = None
+    """What to embed (default: the run's own data)."""
+    out: Path = Path("embeddings.parquet")
+    """The file to write: .parquet, .npz or .csv."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    skip_unreadable: bool = False
+    """Leave out files that cannot be read, and list them."""
+    batch_size: int = 16
+    device: str = "auto"
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.inference import embed
+
+        table = embed(
+            self.run_folder,
+            self.source,
+            out=self.out,
+            data_root=self.data_root,
+            skip_unreadable=self.skip_unreadable,
+            batch_size=self.batch_size,
+            device=self.device,
+            console=console,
+        )
+        console.print(f"wrote {len(table)} embeddings of {table.shape[1] - 2} features to {self.out}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Measure a run's encoder: linear probe and kNN where there are labels, geometry always."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    labels: Path | None = None
+    """CSV with a column of file names or ids and a column `label`."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    official_test: bool = False
+    """Test on the source's official test split."""
+    test_fraction: float = 0.2
+    """Share that tests the probes where the run held out nothing."""
+    untrained: bool = False
+    """Measure the encoder before training too."""
+    geometry_instances: int = 256
+    """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
+    device: str = "auto"
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.evaluating import evaluate, notes, result_table
+
+        result = evaluate(
+            self.run_folder,
+            labels=self.labels,
+            data_root=self.data_root,
+            official_test=self.official_test,
+            test_fraction=self.test_fraction,
+            untrained=self.untrained,
+            geometry_instances=self.geometry_instances,
+            device=self.device,
+            console=console,
+        )
+        console.print(result_table(result))
+        for note in notes(result):
+            console.print(f"note: {note}", highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Pretrain at batch size 1 on generated volumes and images, and show what it changed."""
+
+    out: Path = Path("runs/demo")
+    """Folder for the two runs; replaced if it holds an earlier demo."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.demo import demo
+
+        demo(self.out, console)
+
+
+Command = (
+    Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
+    | Annotated[Embed, tyro.conf.subcommand("embed")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the return value is the exit code."""
+    errors = Console(stderr=True)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        command = tyro.cli(Command, prog="icone", args=words, description=__doc__)
+        command.run(Console())
+    except InputError as error:
+        return _fail(errors, "error", error, 2, words)
+    except TrainingError as error:
+        return _fail(errors, "training stopped", error, 3, words)
+    except InterruptedRun as error:
+        _say(errors, f"{error}. Go on with: {shlex.join(['icone', *_with_resume(words)])}")
+        return 130
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        return 130
+    return 0
+
+
+def _fail(errors: Console, word: str, error: Exception, code: int, words: Sequence[str]) -> int:
+    if "--debug" in words:
+        raise error
+    _say(errors, f"{word}: {error}")
+    return code
+
+
+def _with_resume(words: Sequence[str]) -> list[str]:
+    return [*words] if "--resume" in words else [*(w for w in words if w != "--extend"), "--resume"]
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,36 @@
+"""From files to batches: sources, preparation (one size, one intensity range), subsets, loader."""
+
+from icone.data.dataset import Dataset
+from icone.data.inspection import Facts, Inspection, Problem, inspect_source
+from icone.data.instances import InstanceChange, compare_instances, file_digest
+from icone.data.labels import read_labels
+from icone.data.loader import Batch, Loader
+from icone.data.loading import Data, load_data, load_for_inference
+from icone.data.opening import open_source
+from icone.data.preparation import Preparation
+from icone.data.source import Sample, Source
+from icone.data.subsets import imbalanced_subset, stratified_split, stratified_subset
+
+__all__ = [
+    "Batch",
+    "Data",
+    "Dataset",
+    "Facts",
+    "Inspection",
+    "InstanceChange",
+    "Loader",
+    "Preparation",
+    "Problem",
+    "Sample",
+    "Source",
+    "compare_instances",
+    "file_digest",
+    "imbalanced_subset",
+    "inspect_source",
+    "load_data",
+    "load_for_inference",
+    "open_source",
+    "read_labels",
+    "stratified_split",
+    "stratified_subset",
+]

@@ -1,0 +1,166 @@
+"""One .npy, .npz or .zarr array of many samples as a data set."""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.lib.format as npy
+
+from icone.data.memory import check_fits
+from icone.data.readers import PICKLED, channel_axis, load_numpy, pick_key
+from icone.data.source import Array, Sample, Source, one_line
+from icone.errors import InputError
+
+SUFFIXES = (".npy", ".npz", ".zarr")
+LABEL_KEYS = ("labels", "label", "y")
+
+
+class ArraySource(Source):
+    """Many samples in one array, the first axis counting them.
+
+    (N, D) are points; (N, H, W) gray images; for more axes `channel_axis` says what the shape of one sample
+    means, so (N, H, W, 3) is RGB and (N, 64, 64, 64) are volumes. .npy and .zarr are read piece by piece;
+    the array of an .npz is loaded when the first sample is read.
+
+    An .npz may hold the keys `train_images`, `train_labels`, `val_images`, …, of which `split` chooses,
+    or an array of samples and one named `labels`.
+    """
+
+    def __init__(self, path: Path, split: str, names: dict[str, str] | None = None) -> None:
+        if not path.exists():
+            raise InputError(f"there is no file {path}; check the path")
+        try:
+            self._store = _STORES[path.suffix.lower()](path)
+            self._key, label_key = _keys(sorted(self._store.headers), split)
+            self._header = self._store.headers[self._key]
+            _check_header(self._header)
+            labels = None if label_key is None else _class_labels(self._store.load(label_key), names)
+            if labels is not None and len(labels) != self._header.shape[0]:
+                raise InputError(f"it has {self._header.shape[0]} samples but {len(labels)} labels")
+            self._channel_axis = channel_axis(self._header.shape[1:]) if len(self._header.shape) > 2 else None
+        except InputError as error:
+            raise InputError(f"cannot read {path}: {error}") from error
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            raise InputError(f"cannot read {path}: {one_line(error)}") from error
+        count, *sample_shape = self._header.shape
+        axes = len(sample_shape) - (self._channel_axis is not None)
+        super().__init__(
+            name=path.name,
+            spatial_dims=axes if axes > 1 else 0,
+            ids=[f"{i:0{max(6, len(str(count - 1)))}d}" for i in range(count)],
+            labels=labels,
+        )
+        self._array: Any = None
+        self._lock = threading.Lock()
+
+    def _read(self, position: int) -> Sample:
+        with self._lock:
+            if self._array is None:
+                self._array = self._store.load(self._key)
+        array = np.asarray(self._array[position])
+        if self._channel_axis is not None:
+            return Sample(np.moveaxis(array, self._channel_axis, 0))
+        return Sample(array if self.spatial_dims == 0 else array[None])
+
+    def close(self) -> None:
+        with self._lock:
+            self._array = None
+
+    def _identity(self) -> str:
+        return f"array {self._key} of shape {self._header.shape} and type {self._header.dtype}"
+
+
+class Header(NamedTuple):
+    """Shape and type of a stored array, known without reading it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class _Npy:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        array = load_numpy(path)
+        self.headers = {"array": Header(array.shape, array.dtype)}
+
+    def load(self, key: str) -> Any:
+        return load_numpy(self._path)
+
+
+class _Npz:
+    """An .npz, whose members cannot be mapped into memory: `load` reads a whole one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with zipfile.ZipFile(path) as file:
+            members = [name for name in file.namelist() if name.endswith(".npy")]
+            self.headers = {name.removesuffix(".npy"): _member_header(file, name) for name in members}
+
+    def load(self, key: str) -> Any:
+        shape, dtype = self.headers[key]
+        check_fits(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, f"the array {key} of {self._path}")
+        with load_numpy(self._path) as arrays:
+            return arrays[key]
+
+
+class _Zarr:
+    def __init__(self, path: Path) -> None:
+        try:
+            import zarr
+        except ImportError as error:
+            raise InputError("reading .zarr needs the zarr package; run pip install 'icone[zarr]'") from error
+        opened: Any = zarr.open(str(path), mode="r")
+        self._arrays = {"array": opened} if isinstance(opened, zarr.Array) else dict(opened.arrays())
+        self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
+
+    def load(self, key: str) -> Any:
+        return self._arrays[key]
+
+
+_STORES: dict[str, Any] = {".npy": _Npy, ".npz": _Npz, ".zarr": _Zarr}
+
+
+def _member_header(file: zipfile.ZipFile, name: str) -> Header:
+    with file.open(name) as member:
+        is_first_version = npy.read_magic(member) == (1, 0)
+        read = npy.read_array_header_1_0 if is_first_version else npy.read_array_header_2_0
+        shape, _, dtype = read(member)
+    return Header(shape, dtype)
+
+
+def _keys(keys: list[str], split: str) -> tuple[str, str | None]:
+    """Names of the samples' array and of the labels' array."""
+    splits = [key.removesuffix("_images") for key in keys if key.endswith("_images")]
+    if splits:
+        if split not in splits:
+            raise InputError(f"it has no split {split!r}; it has {', '.join(splits)} (--split)")
+        labels = f"{split}_labels"
+        return f"{split}_images", labels if labels in keys else None
+    label_key = next((key for key in LABEL_KEYS if key in keys and len(keys) > 1), None)
+    return pick_key([key for key in keys if key != label_key]), label_key
+
+
+def _check_header(header: Header) -> None:
+    if header.dtype.hasobject:
+        raise InputError(PICKLED)
+    if len(header.shape) < 2:
+        raise InputError(f"it has the shape {header.shape}, but samples need at least the axes (N, D)")
+    if 0 in header.shape:
+        raise InputError(f"it has the shape {header.shape}, which holds nothing")
+
+
+def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str] | None:
+    """A class name per sample; None for several labels per sample, which no classifier here can use."""
+    labels: Array = np.asarray(array)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        return None
+    if labels.dtype.kind == "f":
+        raise InputError("its labels are real numbers; classes are whole numbers or names")
+    return [names[str(label)] if names else str(label) for label in labels]

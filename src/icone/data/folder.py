@@ -1,0 +1,138 @@
+"""A folder of images, of volumes, or of DICOM series as a data set."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from icone.data import dicom
+from icone.data.labels import labels_from_folders
+from icone.data.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
+from icone.data.source import Sample, Source
+from icone.errors import InputError
+
+
+class FolderSource(Source):
+    """Every image or volume below a folder; the id is the path relative to it.
+
+    Hidden files and files of other types are passed over. A folder that directly holds DICOM files is one
+    volume; its id is the folder. Subfolders become classes where `labels_from_folders` accepts them, which
+    is never so for DICOM: there, folders are patients and studies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        files, series = _find_samples(folder)
+        if not files and not series:
+            raise InputError(_nothing_found(folder))
+        ids = sorted([*files, *series])
+        super().__init__(
+            name=folder.resolve().name,
+            spatial_dims=_spatial_dims(files, series),
+            ids=ids,
+            paths=[files[name] if name in files else series[name][0].parent for name in ids],
+            labels=None if series else labels_from_folders(ids),
+        )
+        self.folder = folder
+        self._series = series
+
+    def _read(self, position: int) -> Sample:
+        name, path = self.ids[position], self.paths[position]
+        assert path is not None
+        return dicom.read_series(self._series[name]) if name in self._series else _read_file(path)
+
+    def _identity(self) -> str:
+        sizes = []
+        for name, path in zip(self.ids, self.paths, strict=True):
+            assert path is not None
+            sizes.append(sum(file.stat().st_size for file in self._series.get(name, [path])))
+        return f"files of {sizes} bytes"
+
+
+def _find_samples(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]:
+    """Files that are one sample each, and DICOM series, both by id."""
+    files: dict[str, Path] = {}
+    series: dict[str, list[Path]] = defaultdict(list)
+    for path in _walk(folder):
+        suffix = suffix_of(path.name)
+        if suffix in READERS:
+            files[path.relative_to(folder).as_posix()] = path
+        elif suffix in dicom.SUFFIXES or (not suffix and path.name != "DICOMDIR" and dicom.is_dicom(path)):
+            name = path.parent.relative_to(folder).as_posix()
+            series[folder.resolve().name if name == "." else name].append(path)
+    return files, {name: sorted(paths) for name, paths in series.items()}
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """All visible files below a folder, links followed, each real folder once."""
+    seen: set[str] = set()
+    waiting = [folder]
+    while waiting:
+        current = waiting.pop()
+        real = os.path.realpath(current)
+        if real in seen:
+            continue
+        seen.add(real)
+        try:
+            with os.scandir(current) as entries:
+                for entry in entries:
+                    if entry.name.startswith((".", "__MACOSX")):
+                        continue
+                    if entry.is_dir():
+                        waiting.append(current / entry.name)
+                    elif entry.is_file():
+                        yield current / entry.name
+        except FileNotFoundError as error:
+            raise InputError(f"there is no folder {current}; check the path") from error
+        except PermissionError as error:
+            raise InputError(f"no permission to read the folder {current}; change its rights") from error
+
+
+def _nothing_found(folder: Path) -> str:
+    others = sorted({suffix_of(path.name) or "(none)" for path in _walk(folder)})
+    seen = f"it holds files with the suffixes {', '.join(others[:5])}" if others else "it is empty"
+    known = ", ".join([*READERS, *dicom.SUFFIXES])
+    return f"no images or volumes in {folder}: {seen}; files that can be read end with {known}"
+
+
+def _spatial_dims(files: dict[str, Path], series: dict[str, list[Path]]) -> int:
+    """2 or 3, from the suffixes; of the types that can be either, from the first that can be read."""
+    examples: dict[int, Path] = {3: next(iter(series.values()))[0].parent} if series else {}
+    by_suffix: dict[str, list[Path]] = defaultdict(list)
+    for path in files.values():
+        by_suffix[suffix_of(path.name)].append(path)
+    for suffix, paths in by_suffix.items():
+        dims = SPATIAL_DIMS.get(READERS[suffix]) or _look(paths)
+        if dims is not None:
+            examples.setdefault(dims, paths[0])
+    if not examples:
+        first = next(iter(files.values()))
+        raise InputError(f"none of the {len(files)} files can be read, for example {first}; are they intact?")
+    if len(examples) > 1:
+        raise mixed_dimensions(str(examples[2]), str(examples[3]))
+    return next(iter(examples))
+
+
+def _look(paths: list[Path]) -> int | None:
+    with quiet_readers():
+        for path in paths:
+            try:
+                return _read_file(path).array.ndim - 1
+            except MemoryError:
+                raise
+            except Exception:  # a damaged file is reported when the samples are inspected
+                continue
+    return None
+
+
+def _read_file(path: Path) -> Sample:
+    return READERS[suffix_of(path.name)](path)
+
+
+def mixed_dimensions(image: str, volume: str) -> InputError:
+    """Say that a data set mixes images and volumes."""
+    return InputError(
+        f"the data mixes 2D images and 3D volumes: {image} is 2D and {volume} is 3D; "
+        "put them into separate folders and pretrain on each"
+    )

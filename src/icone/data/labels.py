@@ -1,0 +1,125 @@
+"""Class names from a CSV table or from subfolders."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from icone.data.readers import suffix_of
+from icone.errors import InputError
+
+ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
+LABEL_COLUMNS = ("label", "class", "target")
+SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+
+
+def read_labels(path: Path, ids: Sequence[str]) -> tuple[str | None, ...]:
+    """The class of every id, from a CSV with a column of ids or file names and a column `label`.
+
+    A row names its sample by the whole id (a path that ends with it is fine), by the file name, or by the
+    file name without suffix, where that fits one sample only. An empty label means "not labelled" (None).
+    A row that fits no sample and a sample without a row are errors, because both usually mean that the
+    table belongs to other data.
+    """
+    aliases, known = _aliases(ids), frozenset(ids)
+    labels: dict[str, str | None] = {}
+    unknown = []
+    for name, label in _rows(path):
+        sample = _find(name, known, aliases)
+        if sample is None:
+            unknown.append(name)
+        elif labels.setdefault(sample, label) != label:
+            raise InputError(f"{path} gives {name} two labels: {labels[sample]} and {label}")
+    if unknown:
+        raise InputError(
+            f"{path} labels {len(unknown)} samples that are not in the data, or there more than once "
+            f"({_examples(unknown)}); the data has ids such as {_examples(ids)}: "
+            "remove these rows or write whole ids"
+        )
+    missing = [name for name in ids if name not in labels]
+    if missing:
+        raise InputError(
+            f"{path} has no row for {len(missing)} of {len(ids)} samples ({_examples(missing)}); "
+            "add them, with an empty label where none is known"
+        )
+    return tuple(labels[name] for name in ids)
+
+
+def labels_from_folders(ids: Sequence[str]) -> tuple[str, ...] | None:
+    """The first folder of every id as its class, or None where the folders do not look like classes.
+
+    They do if every file is inside a folder, and there are two folders or more, each with at least two
+    files. Folders that are named like splits (train, test, …) are no classes.
+
+    >>> labels_from_folders(["cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"])
+    ('cat', 'cat', 'dog', 'dog')
+    >>> labels_from_folders(["patient1/scan.nii", "patient2/scan.nii"]) is None
+    True
+    """
+    if any("/" not in name for name in ids):
+        return None
+    folders = tuple(name.split("/", 1)[0] for name in ids)
+    sizes = Counter(folders)
+    if len(sizes) < 2 or min(sizes.values()) < 2 or {name.lower() for name in sizes} <= SPLIT_FOLDERS:
+        return None
+    return folders
+
+
+def class_names(labels: Iterable[str | None]) -> tuple[str, ...]:
+    """The distinct labels in order; by value where all of them are whole numbers.
+
+    >>> class_names(["10", "9", None, "9"])
+    ('9', '10')
+    """
+    names = {label for label in labels if label is not None}
+    by_value = all(name.isdecimal() for name in names)
+    return tuple(sorted(names, key=(lambda name: (int(name), name)) if by_value else None))
+
+
+def _rows(path: Path) -> list[tuple[str, str | None]]:
+    """(name, label) of every row; the separator is a comma, semicolon or tab."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the labels in {path}: {error}") from error
+    header = text.split("\n", 1)[0]
+    table = csv.reader(text.splitlines(), delimiter=max(",;\t", key=header.count))
+    columns = [name.strip().lower() for name in next(table, [])]
+    name_at = _column(path, columns, ID_COLUMNS)
+    label_at = _column(path, columns, LABEL_COLUMNS)
+    rows = [row for row in table if any(cell.strip() for cell in row)]
+    short = next((row for row in rows if len(row) <= max(name_at, label_at)), None)
+    if short is not None:
+        raise InputError(f"{path} has a row with too few columns: {','.join(short)}")
+    return [(row[name_at].strip(), row[label_at].strip() or None) for row in rows]
+
+
+def _column(path: Path, columns: list[str], wanted: tuple[str, ...]) -> int:
+    for name in wanted:
+        if name in columns:
+            return columns.index(name)
+    raise InputError(f"{path} needs a column named {' or '.join(wanted)}; it has: {', '.join(columns)}")
+
+
+def _aliases(ids: Sequence[str]) -> dict[str, str]:
+    """Every name that means exactly one id: its file name, its stem, its number."""
+    counts: dict[str, set[str]] = {}
+    for name in ids:
+        file = PurePosixPath(name).name
+        stem = file[: len(file) - len(suffix_of(file))]
+        number = str(int(name)) if name.isdecimal() else name
+        for alias in {file, stem, number}:
+            counts.setdefault(alias, set()).add(name)
+    return {alias: next(iter(names)) for alias, names in counts.items() if len(names) == 1}
+
+
+def _find(name: str, known: frozenset[str], aliases: dict[str, str]) -> str | None:
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    tails = ("/".join(parts[i:]) for i in range(len(parts)))
+    return next((tail for tail in tails if tail in known), aliases.get("/".join(parts)))
+
+
+def _examples(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -1,0 +1,179 @@
+"""From a configuration to prepared data: open, draw, inspect, infer the preparation, read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from icone.config import DataConfig, PretrainConfig, RuntimeConfig
+from icone.data.checks import check_alike, check_matches
+from icone.data.dataset import Dataset, integer_labels
+from icone.data.folder import FolderSource
+from icone.data.inspection import Facts, Problem, Progress, inspect_source
+from icone.data.labels import class_names
+from icone.data.memory import GB, free_bytes
+from icone.data.opening import open_source
+from icone.data.preparation import Preparation
+from icone.data.source import Source
+from icone.data.subsets import Integers, imbalanced_subset, stratified_split, stratified_subset
+from icone.errors import InputError
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The data of a run, ready to train on."""
+
+    source: Source
+    preparation: Preparation
+    train: Dataset
+    test: Dataset | None
+    """The held-out part, where `test_fraction` asks for one."""
+    skipped: list[Problem]
+    """Samples that were left out, (id, reason) each."""
+    notes: list[str]
+    """What the user should know about the data, a sentence each."""
+    minority_classes: tuple[str, ...] = ()
+    """The classes that `imbalance` has subsampled."""
+
+
+def load_data(config: PretrainConfig, report: Report | None = None, progress: Progress | None = None) -> Data:
+    """Open the source of a configuration, draw the samples that take part, check, prepare and read them.
+
+    `report` gets a line for every sample that is left out; `progress` gets (done, total) while the samples
+    are checked, and again while they are prepared.
+    """
+    source = open_source(config.source, config)
+    if config.skip_unreadable:  # what cannot be read must not take a place in the draw
+        facts, skipped = inspect_source(source, config, config.workers, progress)
+        candidates = np.array([fact.position for fact in facts], dtype=np.int64)
+        drawn = _draw(source, candidates, config)
+        facts = _only(facts, drawn.everything)
+    else:
+        drawn = _draw(source, np.arange(len(source)), config)
+        facts, skipped = inspect_source(source, config, config.workers, progress, drawn.everything.tolist())
+    check_alike(source, facts, config)
+    preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
+    resident = _fits(preparation, len(drawn.everything), config)
+    notes = [*drawn.notes, *_notes(source, facts, skipped, preparation, resident, config)]
+    if report is not None:
+        for problem in skipped:
+            report(f"left out: {problem.reason}")
+    train, test = (
+        Dataset(source, part, preparation, resident=resident, workers=config.workers, progress=progress)
+        for part in (drawn.train, drawn.test)
+    )
+    if resident:
+        source.close()
+    return Data(
+        source=source,
+        preparation=preparation,
+        train=train,
+        test=test if len(test) else None,
+        skipped=skipped,
+        notes=notes,
+        minority_classes=drawn.minority,
+    )
+
+
+def load_for_inference(
+    spec: str,
+    preparation: Preparation,
+    config: PretrainConfig,
+    progress: Progress | None = None,
+) -> Dataset:
+    """All samples of a source, prepared like those of a run; its `skipped` lists what was left out."""
+    source = open_source(spec, config)
+    facts, skipped = inspect_source(source, config, config.workers, progress)
+    if not facts:
+        raise InputError(f"none of the {len(source)} samples of {spec} can be used: {skipped[0].reason}")
+    check_matches(source, facts, preparation)
+    dataset = Dataset(
+        source,
+        [fact.position for fact in facts],
+        preparation,
+        resident=_fits(preparation, len(facts), config),
+        workers=config.workers,
+        progress=progress,
+        skipped=skipped,
+    )
+    if dataset.images is not None:
+        source.close()
+    return dataset
+
+
+class _Drawn(NamedTuple):
+    """Positions in the source that take part, and how they were chosen."""
+
+    train: Integers
+    test: Integers
+    minority: tuple[str, ...]
+    notes: list[str]
+
+    @property
+    def everything(self) -> Integers:
+        return np.union1d(self.train, self.test)
+
+
+def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
+    """Subset, then imbalance, then partition, each from the split seed."""
+    labels, names = integer_labels(source), class_names(source.labels or ())
+    positions, notes = candidates, []
+    minority: tuple[int, ...] = ()
+    if config.subset is not None:
+        if config.subset > len(positions):
+            notes.append(f"asked for {config.subset} samples, {len(positions)} are available and used")
+        positions = positions[stratified_subset(labels[positions], config.subset, config.split_seed)]
+    if config.imbalance is not None:
+        kept, minority = imbalanced_subset(labels[positions], config.imbalance, config.split_seed)
+        positions = positions[kept]
+        notes.append(f"classes subsampled by {config.imbalance:g}: {', '.join(names[c] for c in minority)}")
+    train, test = positions, positions[:0]
+    if config.test_fraction > 0 and len(positions) > 1:
+        parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
+        train, test = (positions[part] for part in parts)
+    if len(train) < 2:
+        raise InputError(
+            f"{source.name} leaves {len(train)} of {len(source)} samples to train on, but instances are told "
+            "apart from one another: give at least 2"
+        )
+    return _Drawn(train, test, tuple(names[c] for c in minority), notes)
+
+
+def _notes(
+    source: Source,
+    facts: Sequence[Facts],
+    skipped: Sequence[Problem],
+    preparation: Preparation,
+    resident: bool,
+    config: PretrainConfig,
+) -> list[str]:
+    notes = []
+    if isinstance(source, FolderSource) and source.labels is not None and config.labels is None:
+        notes.append(f"the {len(class_names(source.labels))} subfolders are taken as classes")
+    if skipped:
+        notes.append(f"{len(skipped)} of {len(source)} samples were left out")
+    largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)
+    if preparation.size and largest < min(preparation.size):
+        target = preparation.size[0]
+        notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
+    if preparation.low is None:
+        notes.append("intensities differ widely between samples, so each is scaled by its own percentiles")
+    if not resident:
+        needed = preparation.nbytes * len(facts) / GB
+        notes.append(f"the prepared samples take {needed:.1f} GB and are read anew every epoch (--memory-gb)")
+    return notes
+
+
+def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:
+    chosen = set(positions.tolist())
+    return [fact for fact in facts if fact.position in chosen]
+
+
+def _fits(preparation: Preparation, count: int, runtime: RuntimeConfig) -> bool:
+    limit = free_bytes() / 2 if runtime.memory_gb is None else runtime.memory_gb * GB
+    return count * preparation.nbytes <= limit

@@ -1,0 +1,42 @@
+"""From what the user wrote to a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from icone.config import DataConfig
+from icone.data.arrays import SUFFIXES, ArraySource
+from icone.data.folder import FolderSource
+from icone.data.labels import read_labels
+from icone.data.medmnist import open_medmnist
+from icone.data.source import Source
+from icone.data.synthetic import open_synthetic
+from icone.errors import InputError
+
+
+def open_source(spec: str, config: DataConfig) -> Source:
+    """The data set behind a folder, an array file, `medmnist:NAME@SIZE` or `synthetic:NAME@SIZExCOUNT`.
+
+    >>> source = open_source("synthetic:gaussians", DataConfig())
+    >>> len(source), source.spatial_dims, source.ids[0]
+    (1750, 0, '000000')
+    """
+    source = _open(spec, config)
+    if config.labels is not None:
+        source.labels = read_labels(config.labels, source.ids)
+    return source
+
+
+def _open(spec: str, config: DataConfig) -> Source:
+    if spec.startswith("medmnist:"):
+        return open_medmnist(spec, config.data_root, config.split)
+    if spec.startswith("synthetic:"):
+        return open_synthetic(spec, config.split)
+    path = Path(spec).expanduser()
+    if path.suffix.lower() in SUFFIXES:
+        return ArraySource(path, config.split)
+    if path.is_dir():
+        return FolderSource(path)
+    if path.exists():
+        raise InputError(f"{path} is one file; give the folder of the samples, or an .npy, .npz or .zarr file")
+    raise InputError(f"there is no {path}; give a folder, an array file, medmnist:NAME or synthetic:NAME")

@@ -1,0 +1,106 @@
+"""What a data set is to the rest of the package: ids, perhaps labels, samples read when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.errors import InputError
+
+Array = npt.NDArray[Any]
+
+
+class Sample(NamedTuple):
+    """One image, volume or point as its file holds it."""
+
+    array: Array
+    """Shape (C, *spatial), in the dtype of the file."""
+    spacing: tuple[float, ...] | None = None
+    """Millimetres per voxel along each spatial axis, where the file says so."""
+
+
+class Source(ABC):
+    """A data set that reads lazily. Subclasses say how one sample is read (`_read`) and what identifies them.
+
+    `ids` are unique and stable; `labels` holds a class name or None per sample, or is None as a whole;
+    `spatial_dims` is 0 (points), 2 or 3; `size` is the edge length that the user asked of a generated set.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        spatial_dims: int,
+        ids: Sequence[str],
+        labels: Sequence[str | None] | None = None,
+        paths: Sequence[Path] | None = None,
+        size: int | None = None,
+    ) -> None:
+        assert spatial_dims in (0, 2, 3)
+        assert labels is None or len(labels) == len(ids)
+        assert paths is None or len(paths) == len(ids)
+        self.name = name
+        self.spatial_dims = spatial_dims
+        self.ids = tuple(ids)
+        self.labels: tuple[str | None, ...] | None = None if labels is None else tuple(labels)
+        self.paths: tuple[Path | None, ...] = (None,) * len(self.ids) if paths is None else tuple(paths)
+        self.size = size
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, position: int) -> Sample:
+        """The sample at a position; whatever goes wrong becomes an `InputError` that names the sample."""
+        try:
+            sample = self._read(position)
+            _check_dtype(sample.array.dtype)
+        except MemoryError:
+            raise
+        except Exception as error:  # decoders raise anything: OSError, EOFError, struct.error, SyntaxError, …
+            raise InputError(f"cannot read {self.where(position)}: {one_line(error)}") from error
+        if sample.array.dtype == np.bool_:
+            sample = sample._replace(array=sample.array.astype(np.uint8) * np.uint8(255))
+        return sample
+
+    def where(self, position: int) -> str:
+        """How a message names a sample: its path, or its id inside the data set."""
+        path = self.paths[position]
+        return str(path) if path is not None else f"sample {self.ids[position]} of {self.name}"
+
+    def fingerprint(self) -> str:
+        """A digest of what identifies the data, wherever it lies: 64 hexadecimal digits."""
+        digest = hashlib.sha256(self._identity().encode())
+        for name in self.ids:
+            digest.update(b"\0" + name.encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing
+        """Free what reading keeps in memory; a later `read` loads it again."""
+
+    @abstractmethod
+    def _read(self, position: int) -> Sample: ...
+
+    @abstractmethod
+    def _identity(self) -> str:
+        """What tells this data from another with the same ids: file sizes, or shape and dtype."""
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type where it has none.
+
+    >>> one_line(EOFError())
+    'EOFError'
+    """
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _check_dtype(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "buif":
+        raise InputError(f"its values are of type {dtype}, but only integers and real numbers can be images")

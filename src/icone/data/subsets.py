@@ -1,0 +1,88 @@
+"""Which samples take part: stratified subsets and partitions, and the paper's class imbalance.
+
+All functions take an integer class per sample (-1 for unlabelled, a group of its own) and return sorted
+positions that depend on the seed alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.errors import InputError
+
+Integers = npt.NDArray[np.int64]
+
+
+def stratified_subset(labels: Integers, n: int, seed: int) -> Integers:
+    """Draw n samples with every class in proportion (largest remainder); all samples where there are fewer.
+
+    >>> stratified_subset(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).tolist()
+    [0, 2, 5]
+    """
+    if n < 1:
+        raise InputError(f"a subset needs at least one sample, got {n} (--subset)")
+    classes, sizes = np.unique(labels, return_counts=True)
+    counts = _apportion(sizes, min(n, len(labels)), least=np.zeros_like(sizes), most=sizes)
+    return _draw(labels, classes, counts, seed)
+
+
+def stratified_split(
+    labels: Integers, test_fraction: float, seed: int, names: tuple[str, ...] = ()
+) -> tuple[Integers, Integers]:
+    """Part the samples in two (train, test) with every class in proportion and on both sides.
+
+    The test part has round(test_fraction · N) samples, or one per class if that is more. `names` of the
+    classes are for messages.
+    """
+    if not 0 < test_fraction < 1:
+        raise InputError(f"the test fraction must lie between 0 and 1, got {test_fraction} (--test-fraction)")
+    classes, sizes = np.unique(labels, return_counts=True)
+    if 1 in sizes:
+        alone = int(classes[sizes == 1][0])
+        name = names[alone] if 0 <= alone < len(names) else alone
+        raise InputError(
+            f"class {name} has one member, so it cannot be on both sides of a stratified split; "
+            "remove it, give it more members, or set the test fraction to 0"
+        )
+    total = round(test_fraction * len(labels))
+    counts = _apportion(sizes, total, least=np.ones_like(sizes), most=sizes - 1)
+    test = _draw(labels, classes, counts, seed)
+    return np.setdiff1d(np.arange(len(labels)), test), test
+
+
+def imbalanced_subset(labels: Integers, ratio: float, seed: int) -> tuple[Integers, tuple[int, ...]]:
+    """Keep one in `ratio` samples of half of the classes, and all samples of the others.
+
+    Which half (rounded down) is drawn from the seed. Every class keeps a member. Returns the positions
+    and the minority classes.
+    """
+    classes, sizes = np.unique(labels, return_counts=True)
+    named = classes[classes >= 0]
+    if len(named) < 2:
+        raise InputError("--imbalance needs labels of two classes or more: give --labels or class folders")
+    if ratio < 1:
+        raise InputError(f"the imbalance ratio must be at least 1, got {ratio} (--imbalance)")
+    minority = np.sort(np.random.default_rng(seed).permutation(named)[: len(named) // 2])
+    reduced = np.maximum(1, np.rint(sizes / ratio)).astype(np.int64)
+    counts = np.where(np.isin(classes, minority), reduced, sizes)
+    return _draw(labels, classes, counts, seed), tuple(int(c) for c in minority)
+
+
+def _apportion(sizes: Integers, total: int, least: Integers, most: Integers) -> Integers:
+    """Whole numbers within bounds that add up to `total` and follow `sizes` by the largest remainder."""
+    total = int(np.clip(total, least.sum(), most.sum()))
+    exact = total * sizes / sizes.sum()
+    counts: Integers = np.clip(np.floor(exact + 1e-9).astype(np.int64), least, most)
+    while (missing := total - counts.sum()) != 0:
+        step = np.sign(missing)
+        movable = counts < most if step > 0 else counts > least
+        owed = np.where(movable, step * (exact - counts), -np.inf)
+        counts[np.argmax(owed)] += step
+    return counts
+
+
+def _draw(labels: Integers, classes: Integers, counts: Integers, seed: int) -> Integers:
+    rng = np.random.default_rng(seed)
+    members = (rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in zip(classes, counts, strict=True))
+    return np.sort(np.concatenate(list(members)))

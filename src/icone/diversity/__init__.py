@@ -1,0 +1,19 @@
+"""What keeps anchors apart: pure functions of the whole table (N, d) that return a scalar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from icone.diversity.gaussian import sigreg
+from icone.diversity.orthogonal import orthogonality
+from icone.diversity.statistics import variance_covariance
+
+DIVERSITY: dict[str, Callable[..., Tensor]] = {
+    "orthogonality": orthogonality,
+    "variance_covariance": variance_covariance,
+    "sigreg": sigreg,
+}
+
+__all__ = ["DIVERSITY", "orthogonality", "sigreg", "variance_covariance"]

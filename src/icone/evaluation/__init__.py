@@ -1,0 +1,1 @@
+"""What an encoder's features are worth: probes with labels, geometry without."""

@@ -1,0 +1,72 @@
+"""Everything that is measured about one encoder: probes where there are labels, geometry always."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.evaluation import geometry
+from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
+
+Features = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which rows of the features train a probe and which test it, with the class name of every row."""
+
+    train: npt.NDArray[np.int64]
+    test: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.str_]
+    minority: Sequence[str] | None = None
+
+
+def assess(features: Features, view_features: Features | None, partition: Partition | None) -> dict[str, Any]:
+    """All figures of one encoder as a dictionary that JSON can hold.
+
+    `features` (N, d) are those of the deterministic views; `view_features` (n, V, d) those of random ones, for
+    LiDAR and alignment. As in the paper, geometry is measured on standardised features; `rankme_raw` is on the
+    features as they are, where a common offset counts as a direction of its own.
+    """
+    standardized = geometry.standardize(features)
+    figures: dict[str, Any] = {
+        "effective_rank": geometry.effective_rank(standardized),
+        "rankme": geometry.rankme(standardized),
+        "rankme_raw": geometry.rankme(features),
+        "uniformity": geometry.uniformity(standardized),
+        "first_component": geometry.first_component_share(features),
+        "mean_cosine": geometry.mean_cosine(features),
+    }
+    if view_features is not None:
+        instances, views, dim = view_features.shape
+        flat = geometry.standardize(view_features.reshape(-1, dim)).reshape(instances, views, dim)
+        figures |= {"lidar": geometry.lidar(flat), "alignment": geometry.alignment(flat)}
+    if partition is not None:
+        figures |= _probes(features, partition)
+    return figures
+
+
+def _probes(features: Features, partition: Partition) -> dict[str, Any]:
+    train_x, test_x = features[partition.train], features[partition.test]
+    train_y, test_y = partition.labels[partition.train], partition.labels[partition.test]
+    results = {"linear_probe": linear_probe(train_x, train_y, test_x, test_y, minority=partition.minority)}
+    for k in (1, 5, 20):
+        if k <= len(train_x):
+            results[f"knn_{k}"] = knn_probe(train_x, train_y, test_x, test_y, k=k, minority=partition.minority)
+    return {name: _plain(result) for name, result in results.items()}
+
+
+def _plain(result: ProbeResult) -> dict[str, Any]:
+    return {
+        "balanced_accuracy": result.balanced_accuracy,
+        "accuracy": result.accuracy,
+        "minority_accuracy": result.minority_accuracy,
+        "per_class": result.per_class,
+        "classes": list(result.classes),
+        "confusion": result.confusion.tolist(),
+        "note": result.note,
+    }

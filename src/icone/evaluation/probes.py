@@ -1,0 +1,204 @@
+"""How much of the labels a simple classifier reads from frozen features."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import confusion_matrix
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from icone.errors import InputError, unknown_name
+from icone.evaluation.arrays import Features, FloatArray, finite_array
+
+MAX_ITERATIONS = 1000
+
+Labels = npt.ArrayLike | Tensor
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProbeResult:
+    """Scores of one probe on the test part, all between 0 and 1; `float(result)` is the balanced accuracy."""
+
+    balanced_accuracy: float
+    """Mean recall over the classes that occur in the test part."""
+    accuracy: float
+    """Share of test samples that are right."""
+    per_class: dict[str, float]
+    """Recall of every class that occurs in the test part."""
+    minority_accuracy: float | None
+    """Mean recall over the minority classes; None where the test part holds none of them."""
+    classes: tuple[str, ...]
+    """Classes of either part, in the order of the confusion matrix."""
+    confusion: npt.NDArray[np.int64]
+    """Test samples by true class (rows) and predicted class (columns)."""
+    note: str | None
+    """What the reader of the scores should know, in a sentence or two."""
+
+    def __float__(self) -> float:
+        return self.balanced_accuracy
+
+
+def linear_probe(
+    train_x: Features,
+    train_y: Labels,
+    test_x: Features,
+    test_y: Labels,
+    *,
+    minority: Sequence[Any] | None = None,
+) -> ProbeResult:
+    """Logistic regression on standardised features, as the paper evaluates.
+
+    scikit-learn's LogisticRegression with L-BFGS, at most 1000 iterations, the default L2 penalty (C=1);
+    features are standardised with mean and variance of the training part.
+
+    train_x, test_x: features (samples, d); train_y, test_y: one class per sample, told apart by name.
+    minority: classes that count for `minority_accuracy`; by default those with fewer training samples than
+      the average class.
+
+    >>> x, y = [[0.0], [0.1], [0.9], [1.0]], ["a", "a", "b", "b"]
+    >>> float(linear_probe(x, y, [[0.2], [0.8]], ["a", "b"]))
+    1.0
+    """
+    task = _prepare(train_x, train_y, test_x, test_y)
+    classifier = LogisticRegression(solver="lbfgs", C=1.0, max_iter=MAX_ITERATIONS)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        classifier.fit(task.train_x, task.train_y)
+    notes = []
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            notes.append(
+                f"the regression stopped after {classifier.n_iter_.max()} iterations, not yet converged"
+            )
+        else:
+            warnings.warn(warning.message, stacklevel=2)
+    return task.score(classifier.predict(task.test_x), minority, notes)
+
+
+def knn_probe(
+    train_x: Features,
+    train_y: Labels,
+    test_x: Features,
+    test_y: Labels,
+    k: int = 5,
+    *,
+    minority: Sequence[Any] | None = None,
+) -> ProbeResult:
+    """Majority vote of the k nearest training samples, by Euclidean distance between standardised features.
+
+    Features are standardised with mean and variance of the training part, as for `linear_probe`, so that both
+    probes see the same input. Votes count equally; a tie goes to the class that comes first in sorted order.
+
+    >>> x, y = [[0.0], [0.1], [0.9], [1.0]], ["a", "a", "b", "b"]
+    >>> float(knn_probe(x, y, [[0.2], [0.8]], ["a", "b"], k=1))
+    1.0
+    """
+    task = _prepare(train_x, train_y, test_x, test_y)
+    if not 1 <= k <= len(task.train_x):
+        raise InputError(
+            f"k must lie between 1 and the number of training samples, {len(task.train_x)}, got {k}"
+        )
+    classifier = KNeighborsClassifier(n_neighbors=k).fit(task.train_x, task.train_y)
+    return task.score(classifier.predict(task.test_x), minority, notes=[])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """Checked and standardised features, with classes as positions in `classes`."""
+
+    classes: tuple[str, ...]
+    train_x: FloatArray
+    train_y: Codes
+    test_x: FloatArray
+    test_y: Codes
+
+    def score(self, predicted: Codes, minority: Sequence[Any] | None, notes: list[str]) -> ProbeResult:
+        confusion = confusion_matrix(self.test_y, predicted, labels=range(len(self.classes)))
+        support = confusion.sum(axis=1)
+        per_class = {
+            name: float(confusion[i, i] / support[i]) for i, name in enumerate(self.classes) if support[i] > 0
+        }
+        of_minority = [per_class[name] for name in self._minority(minority) if name in per_class]
+        notes = notes + self._absences()
+        return ProbeResult(
+            balanced_accuracy=float(np.mean(list(per_class.values()))),
+            accuracy=float(confusion.trace() / support.sum()),
+            per_class=per_class,
+            minority_accuracy=float(np.mean(of_minority)) if of_minority else None,
+            classes=self.classes,
+            confusion=confusion,
+            note="; ".join(notes) or None,
+        )
+
+    def _minority(self, given: Sequence[Any] | None) -> list[str]:
+        if given is None:
+            counts = np.bincount(self.train_y, minlength=len(self.classes))
+            return [name for name, count in zip(self.classes, counts, strict=True) if count < counts.mean()]
+        names = [str(name) for name in given]
+        for name in names:
+            if name not in self.classes:
+                raise unknown_name("minority class", name, self.classes)
+        return names
+
+    def _absences(self) -> list[str]:
+        trained, tested = ({self.classes[i] for i in codes} for codes in (self.train_y, self.test_y))
+        notes = []
+        if unseen := sorted(tested - trained):
+            notes.append(f"without training samples, so never right: {', '.join(unseen)}")
+        if untested := sorted(trained - tested):
+            notes.append(f"without test samples, so left out: {', '.join(untested)}")
+        return notes
+
+
+def _prepare(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels) -> _Task:
+    train, test = _features(train_x, "training"), _features(test_x, "test")
+    if train.shape[1] != test.shape[1]:
+        raise InputError(f"training features have {train.shape[1]} dimensions, test features {test.shape[1]}")
+    train_names, test_names = _names(train_y, len(train), "training"), _names(test_y, len(test), "test")
+    if len(set(train_names)) < 2:
+        raise InputError(f"a probe needs at least 2 classes, but all training samples are {train_names[0]!r}")
+    classes = tuple(sorted({*train_names, *test_names}, key=_numbers_by_value))
+    code = {name: i for i, name in enumerate(classes)}
+    scaler = StandardScaler().fit(train)
+    return _Task(
+        classes=classes,
+        train_x=scaler.transform(train),
+        train_y=np.array([code[name] for name in train_names]),
+        test_x=scaler.transform(test),
+        test_y=np.array([code[name] for name in test_names]),
+    )
+
+
+def _features(x: Features, part: str) -> FloatArray:
+    array = finite_array(x, f"{part} features")
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputError(
+            f"{part} features must have shape (samples, d), at least 1 sample, got {array.shape}"
+        )
+    return array
+
+
+def _names(y: Labels, samples: int, part: str) -> list[str]:
+    labels = np.asarray(y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
+    if labels.shape != (samples,):
+        raise InputError(f"{part} labels must be one per sample, shape ({samples},), got {labels.shape}")
+    for row, label in enumerate(labels):
+        if label is None or label != label:  # NaN, what pandas reads from an empty cell, differs from itself
+            raise InputError(f"the {part} label of row {row} is missing; leave samples without a label out")
+    return [str(label) for label in labels]
+
+
+def _numbers_by_value(name: str) -> tuple[int, str]:
+    """Sort key: numbers by value, then names by alphabet."""
+    return (int(name), "") if name.isdecimal() else (sys.maxsize, name)

@@ -1,0 +1,101 @@
+"""Using a run: its encoder with preprocessing, and embeddings of other data."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from icone.building import make_encoder, make_views, memory_errors, own_randomness, pick_device
+from icone.data import Dataset, Preparation, load_for_inference
+from icone.errors import InputError
+from icone.evaluation.features import FrozenEncoder, extract
+from icone.runs import Run, read_tensors, replacing
+
+FORMATS = (".parquet", ".npz", ".csv")
+
+
+def load_encoder(run: str | Path | Run, device: str = "cpu") -> FrozenEncoder:
+    """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids."""
+    run = run if isinstance(run, Run) else Run.open(run)
+    if not run.encoder_file.is_file():
+        raise InputError(f"{run.folder} holds no encoder yet: finish the run with --resume")
+    weights, _ = read_tensors(run.encoder_file)
+    frozen = untrained_encoder(run)
+    frozen.encoder.load_state_dict(weights)
+    return frozen.to(pick_device(device))
+
+
+def untrained_encoder(run: Run, device: str = "cpu") -> FrozenEncoder:
+    """The encoder of a run as it was before its first step."""
+    config, preparation = run.config, Preparation.from_json(run.record["data"]["preparation"])
+    with own_randomness(torch.device("cpu")):
+        encoder = make_encoder(config, preparation)
+    return FrozenEncoder(encoder, preparation, make_views(config, preparation)).to(pick_device(device))
+
+
+def embed(
+    run: str | Path | Run,
+    source: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    data_root: Path | None = None,
+    skip_unreadable: bool = False,
+    batch_size: int = 16,
+    device: str = "auto",
+    console: Console | None = None,
+) -> pd.DataFrame:
+    """Embeddings of a folder, an array file or a named set (default: the run's own data), one row per sample.
+
+    Columns: `id`, `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    console = console or Console()
+    target = Path(out) if out is not None else None
+    if target is not None and target.suffix not in FORMATS:
+        raise InputError(f"cannot write {target}: the name must end in {', '.join(FORMATS)}")
+    config = dataclasses.replace(
+        run.config, source=str(source or run.config.source), labels=None, skip_unreadable=skip_unreadable
+    )
+    if data_root is not None:
+        config = dataclasses.replace(config, data_root=data_root)
+    encoder = load_encoder(run, device)
+    with memory_errors():
+        dataset = load_for_inference(config.source, encoder.preparation, config)
+        features = extract_with_progress(encoder, dataset, batch_size, console)
+    table = feature_table(dataset, features)
+    if target is not None:
+        write_embeddings(table, target)
+    return table
+
+
+def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:
+    """Features of a dataset with a progress bar."""
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("embedding", total=len(dataset))
+        return extract(encoder, dataset, batch_size, lambda done, _: bar.update(task, completed=done))
+
+
+def feature_table(dataset: Dataset, features: np.ndarray) -> pd.DataFrame:
+    columns = pd.DataFrame(features, columns=[f"f{i}" for i in range(features.shape[1])])
+    paths = ["" if path is None else str(path) for path in dataset.paths]
+    return pd.concat([pd.DataFrame({"id": list(dataset.ids), "path": paths}), columns], axis=1)
+
+
+def write_embeddings(table: pd.DataFrame, target: Path) -> None:
+    """Write the table whole or not at all, in the format of the name's ending."""
+    with replacing(target) as temporary:
+        if target.suffix == ".parquet":
+            table.to_parquet(temporary, index=False)
+        elif target.suffix == ".csv":
+            table.to_csv(temporary, index=False)
+        else:
+            features = table.filter(regex=r"^f\d+$").to_numpy(np.float32)
+            ids, paths = (table[column].to_numpy(str) for column in ("id", "path"))
+            with temporary.open("wb") as file:
+                np.savez_compressed(file, id=ids, path=paths, features=features)

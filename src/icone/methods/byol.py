@@ -1,0 +1,52 @@
+"""BYOL: a view predicts what a slowly moving copy of the network says about another view."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.losses import bootstrap
+from icone.methods.base import Method, Setting, total
+from icone.methods.heads import ProjectionHead, smallest_batch
+from icone.methods.moving import follow, frozen_copy
+
+
+class BYOL(Method):
+    """A view predicts what a slowly moving copy of the network says about another view."""
+
+    name: ClassVar[str] = "byol"
+    prevents_collapse: ClassVar[str] = "predictor and a slow target, helped by BatchNorm over the batch"
+    min_batch_size: ClassVar[int] = 2
+    too_small: ClassVar[str] = (
+        "BatchNorm in BYOL's heads turns the two views of one instance into exactly ±1, so that hardly any "
+        "gradient reaches the encoder; the option head_norm=layer works without the batch"
+    )
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        momentum: float = 0.99,
+        hidden: int = 4096,
+        out: int = 256,
+        head_norm: str = "batch",
+    ) -> None:
+        super().__init__(encoder, setting, smallest_batch=smallest_batch(head_norm, setting.num_views))
+        self.momentum = momentum
+        self.projector = ProjectionHead([num_features(encoder), hidden, out], head_norm)
+        self.predictor = ProjectionHead([out, hidden, out], head_norm)
+        self.target_encoder, self.target_projector = frozen_copy(encoder), frozen_copy(self.projector)
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        prediction = self.predictor(self.projector(self.encode(views)))
+        with torch.no_grad():
+            target = self.target_projector(self.run_encoder(self.target_encoder, views))
+        return total(bootstrap=bootstrap(prediction, target))
+
+    def after_step(self, progress: Tensor) -> None:
+        follow(self.target_encoder, self.encoder, self.momentum)
+        follow(self.target_projector, self.projector, self.momentum)

@@ -1,0 +1,88 @@
+"""What the methods need and what it costs: the rows of `icone methods`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from icone.methods import METHODS, Method, Setting, method_options
+
+TRAINED_BYTES = 16
+"""Of one trained float32: the weight, its gradient and the two moments of AdamW."""
+STORED_BYTES = 4
+"""Of one number that no optimizer touches: moving copies, queues, centres."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capability:
+    """One method at a glance; parameters and memory come on top of the encoder's own."""
+
+    name: str
+    summary: str
+    prevents_collapse: str
+    smallest_batch: int
+    why_not_smaller: str
+    needs_labels: bool
+    extra_parameters: int
+    """Trained numbers: heads, classifiers, tables."""
+    extra_numbers: int
+    """Numbers that are kept but not trained: moving copies, queues, centres."""
+    extra_bytes: int
+    options: dict[str, object]
+
+
+def capabilities(
+    *, dim: int = 384, encoder_parameters: int = 21_665_664, num_instances: int = 5000, num_classes: int = 10
+) -> list[Capability]:
+    """All methods with their cost for an encoder and a dataset of this size (default: ViT-S/16, 5,000 images).
+
+    The methods are built without memory, on torch's meta device, and counted: no formula can go stale.
+
+    >>> {row.name: row.extra_parameters for row in capabilities()}["icone"] == 5000 * 384
+    True
+    """
+    rows = []
+    for name, method in METHODS.items():
+        setting = Setting(
+            num_instances=num_instances,
+            batch_size=method.min_batch_size,
+            labels=torch.arange(num_instances) % num_classes,
+            num_classes=num_classes,
+        )
+        with torch.device("meta"):
+            built = method(_Stub(dim, encoder_parameters), setting)
+        trained, stored = _count(built)
+        trained -= encoder_parameters
+        rows.append(
+            Capability(
+                name=name,
+                summary=(method.__doc__ or "").strip().splitlines()[0],
+                prevents_collapse=method.prevents_collapse,
+                smallest_batch=method.min_batch_size,
+                why_not_smaller=method.too_small,
+                needs_labels=method.needs_labels,
+                extra_parameters=trained,
+                extra_numbers=stored,
+                extra_bytes=TRAINED_BYTES * trained + STORED_BYTES * stored,
+                options=method_options(name),
+            )
+        )
+    return rows
+
+
+class _Stub(nn.Module):
+    """Stands in for an encoder with this many features and parameters."""
+
+    def __init__(self, dim: int, parameters: int) -> None:
+        super().__init__()
+        self.num_features = dim
+        self.weight = nn.Parameter(torch.empty(parameters))
+
+
+def _count(method: Method) -> tuple[int, int]:
+    """Trained numbers, and those that are only kept."""
+    trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
+    kept = sum(t.numel() for t in method.state_dict().values())
+    return trained, kept - trained

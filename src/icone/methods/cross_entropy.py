@@ -1,0 +1,28 @@
+"""Cross-entropy: a linear classifier tells the class of a view."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.methods.base import Method, Setting, total
+
+
+class CrossEntropy(Method):
+    """A linear classifier on the features tells the class of every view."""
+
+    name: ClassVar[str] = "cross_entropy"
+    prevents_collapse: ClassVar[str] = "labels"
+    needs_labels: ClassVar[bool] = True
+
+    def __init__(self, encoder: nn.Module, setting: Setting) -> None:
+        super().__init__(encoder, setting)
+        self.classifier = nn.Linear(num_features(encoder), setting.num_classes)
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        logits = self.classifier(self.encode(views))
+        classes = label[:, None].expand(logits.shape[:2])
+        return total(cross_entropy=F.cross_entropy(logits.flatten(0, 1), classes.flatten()))

@@ -1,0 +1,104 @@
+"""DINO: a student predicts the sharpened, centred output of its slow teacher on another view."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.losses import moved_centre, self_distillation
+from icone.methods.base import Method, Setting, total
+from icone.methods.heads import frozen_in_first_epoch
+from icone.methods.moving import follow, frozen_copy
+
+
+class DINOHead(nn.Module):
+    """Three linear layers with GELU to a unit vector, then its cosines with one direction per output.
+
+    The last layer is a weight-normed linear layer without bias whose gain is fixed at 1.
+    """
+
+    def __init__(self, dim: int, hidden: int, bottleneck: int, outputs: int) -> None:
+        super().__init__()
+        first, second, third = (
+            nn.Linear(dim, hidden),
+            nn.Linear(hidden, hidden),
+            nn.Linear(hidden, bottleneck),
+        )
+        for layer in (first, second, third):
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+        self.layers = nn.Sequential(first, nn.GELU(), second, nn.GELU(), third)
+        self.directions = nn.Linear(bottleneck, outputs, bias=False)
+
+    def forward(self, z: Tensor, directions: Tensor | None = None) -> Tensor:
+        """(B, V, dim) -> (B, V, outputs); `directions` stand in for those of the head where given."""
+        weight = self.directions.weight if directions is None else directions
+        return F.normalize(self.layers(z), dim=-1) @ F.normalize(weight, dim=-1).T
+
+
+class DINO(Method):
+    """A student predicts the sharpened, centred output of its slow teacher on another view.
+
+    The teacher's momentum rises to 1 along a cosine; its temperature rises linearly over the first `warmup`
+    (a share) of the training, 30 of 100 epochs in the reference, then stays.
+    """
+
+    name: ClassVar[str] = "dino"
+    prevents_collapse: ClassVar[str] = "centring by a moving mean, sharpening, a slow teacher"
+    max_gradient_norm: ClassVar[float | None] = 3.0
+
+    centre: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        outputs: int = 65536,
+        momentum: float = 0.996,
+        student_temperature: float = 0.1,
+        first_teacher_temperature: float = 0.04,
+        teacher_temperature: float = 0.07,
+        warmup: float = 0.3,
+        centre_momentum: float = 0.9,
+        hidden: int = 2048,
+        bottleneck: int = 256,
+    ) -> None:
+        super().__init__(encoder, setting)
+        self.momentum = momentum
+        self.student_temperature = student_temperature
+        self.first_teacher_temperature = first_teacher_temperature
+        self.teacher_temperature = teacher_temperature
+        self.warmup = warmup
+        self.centre_momentum = centre_momentum
+        self.head = DINOHead(num_features(encoder), hidden, bottleneck, outputs)
+        self.teacher_encoder, self.teacher_head = frozen_copy(encoder), frozen_copy(self.head)
+        self.register_buffer("centre", torch.zeros(outputs))
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        directions = frozen_in_first_epoch(self.head.directions.weight, progress, self.setting.epochs)
+        student = self.head(self.encode(views), directions)
+        with torch.no_grad():
+            teacher = self.teacher_head(self.run_encoder(self.teacher_encoder, views))
+        loss = self_distillation(student, teacher, self.centre, self.temperature_at(progress), self.student_temperature)
+        self.centre.copy_(moved_centre(self.centre, teacher, self.centre_momentum))
+        return total(distillation=loss)
+
+    def after_step(self, progress: Tensor) -> None:
+        momentum = self.momentum_at(progress)
+        follow(self.teacher_encoder, self.encoder, momentum)
+        follow(self.teacher_head, self.head, momentum)
+
+    def temperature_at(self, progress: Tensor) -> Tensor:
+        """The teacher's temperature, 0-d."""
+        warm = (progress / self.warmup).clamp(max=1) if self.warmup else torch.ones_like(progress)
+        return self.first_teacher_temperature + warm * (self.teacher_temperature - self.first_teacher_temperature)
+
+    def momentum_at(self, progress: Tensor) -> Tensor:
+        """The teacher's momentum, 0-d: from `momentum` to 1 along half a cosine."""
+        return 1 - (1 - self.momentum) * (1 + torch.cos(math.pi * progress)) / 2

@@ -1,0 +1,146 @@
+"""IConE: views are pulled to their instance's anchor; anchors repel one another over the whole dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icone.diversity import DIVERSITY
+from icone.encoders import num_features
+from icone.errors import unknown_name
+from icone.losses import anchor_alignment, view_consistency
+from icone.methods.base import Method, Setting, total
+
+
+class AnchorTable(nn.Module):
+    """One learnable anchor per instance: raw parameters are updated, unit vectors are used.
+
+    >>> AnchorTable(5, 8)(torch.tensor([0, 3])).norm(dim=1)
+    tensor([1., 1.], grad_fn=<LinalgVectorNormBackward0>)
+    """
+
+    def __init__(self, num_instances: int, dim: int, std: float = 0.02) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_instances, dim) * std)
+
+    def forward(self, index: Tensor | None = None) -> Tensor:
+        """Unit anchors of the given instances, or of all: (B, d) or (N, d)."""
+        return F.normalize(self.weight if index is None else self.weight[index], dim=-1)
+
+    @torch.no_grad()
+    def mean_cosine(self) -> Tensor:
+        """Mean cosine over all pairs of different anchors; 1 is collapse. O(N·d) through the sum of the anchors."""
+        anchors = self()
+        n = anchors.shape[0]
+        return (anchors.sum(0).square().sum() - n) / max(n * (n - 1), 1)
+
+
+class IConELoss(nn.Module):
+    """The objective with its anchors, for training loops of one's own.
+
+    L = view_weight·L_vv + anchor_weight·L_vi + diversity_weight·L_div, with L_vv = mean over pairs of views of
+    1 − cos, L_vi = mean of 1 − cos(view, own anchor), L_div over the whole table. The anchors are parameters: hand
+    them to the optimizer that updates the encoder, and update them densely, every step (a sparse or lazy optimizer
+    silently disables the diversity term).
+
+    `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
+    anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
+
+    >>> loss = IConELoss(num_instances=100, dim=16)
+    >>> embeddings = torch.randn(4, 2, 16)           # 4 instances, 2 views each
+    >>> loss(embeddings, torch.tensor([7, 1, 42, 99])).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        num_instances: int,
+        dim: int,
+        *,
+        diversity: str = "orthogonality",
+        normalisation: str = "anchor",
+        view_weight: float = 1.0,
+        anchor_weight: float = 1.0,
+        diversity_weight: float = 1.0,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        self.anchors = AnchorTable(num_instances, dim, init_std)
+        self.weights = {
+            "view_consistency": view_weight,
+            "anchor_alignment": anchor_weight,
+            "diversity": diversity_weight,
+        }
+        self.diversity = diversity_function(diversity, normalisation)
+
+    def forward(self, embeddings: Tensor, index: Tensor) -> Tensor:
+        """Total loss of embeddings (B, V, d) of the instances `index` (B,)."""
+        return self.terms(embeddings, index)["loss"]
+
+    def terms(self, embeddings: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """The total under "loss" and its three terms, unweighted."""
+        return total(
+            self.weights,
+            view_consistency=view_consistency(embeddings),
+            anchor_alignment=anchor_alignment(embeddings, self.anchors(index)),
+            diversity=self.diversity(self.anchors.weight),
+        )
+
+
+class IConE(Method):
+    """Views are pulled to their instance's anchor; anchors repel one another over the whole dataset."""
+
+    name: ClassVar[str] = "icone"
+    prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
+    per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        diversity: str = "orthogonality",
+        normalisation: str = "anchor",
+        view_weight: float = 1.0,
+        anchor_weight: float = 1.0,
+        diversity_weight: float = 1.0,
+        init_std: float = 0.02,
+        decay_anchors: bool = True,
+    ) -> None:
+        super().__init__(encoder, setting)
+        self.decay_anchors = decay_anchors
+        self.objective = IConELoss(
+            setting.num_instances,
+            num_features(encoder),
+            diversity=diversity,
+            normalisation=normalisation,
+            view_weight=view_weight,
+            anchor_weight=anchor_weight,
+            diversity_weight=diversity_weight,
+            init_std=init_std,
+        )
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        return self.objective.terms(self.encode(views), index)
+
+    def undecayed(self) -> list[nn.Parameter]:
+        return [] if self.decay_anchors else [self.objective.anchors.weight]
+
+    def epoch_figures(self) -> dict[str, Tensor]:
+        return {"anchor_cosine": self.objective.anchors.mean_cosine()}
+
+
+def diversity_function(name: str, normalisation: str) -> Callable[..., Tensor]:
+    """The diversity term of this name, as a function of the table; only orthogonality has normalisations."""
+    if name not in DIVERSITY:
+        raise unknown_name("diversity", name, DIVERSITY)
+    if name != "orthogonality":
+        return DIVERSITY[name]
+    if normalisation not in ("pair", "anchor"):
+        raise unknown_name("normalisation", normalisation, ("pair", "anchor"))
+    return partial(DIVERSITY[name], normalisation=normalisation)

@@ -1,0 +1,50 @@
+"""IConE-Class: views are pulled to the prototype of their class; prototypes repel one another."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.methods.base import Method, Setting
+from icone.methods.icone import IConELoss
+
+
+class IConEClass(Method):
+    """Views are pulled to the prototype of their class; prototypes repel one another.
+
+    It is IConE with a table of C anchors that is addressed by label.
+    """
+
+    name: ClassVar[str] = "icone_class"
+    prevents_collapse: ClassVar[str] = "repulsion of prototypes, one per class"
+    needs_labels: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        normalisation: str = "anchor",
+        view_weight: float = 1.0,
+        anchor_weight: float = 1.0,
+        diversity_weight: float = 1.0,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__(encoder, setting)
+        self.objective = IConELoss(
+            setting.num_classes,
+            num_features(encoder),
+            normalisation=normalisation,
+            view_weight=view_weight,
+            anchor_weight=anchor_weight,
+            diversity_weight=diversity_weight,
+            init_std=init_std,
+        )
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        return self.objective.terms(self.encode(views), label)
+
+    def epoch_figures(self) -> dict[str, Tensor]:
+        return {"prototype_cosine": self.objective.anchors.mean_cosine()}

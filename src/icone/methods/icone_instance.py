@@ -1,0 +1,65 @@
+"""IConE-Instance: views are pulled to the anchors of their class; anchors of different classes repel."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.errors import InputError
+from icone.losses import anchor_alignment, class_alignment, view_consistency
+from icone.methods.base import Method, Setting, total
+from icone.methods.icone import AnchorTable, diversity_function
+
+
+class IConEInstance(Method):
+    """Views are pulled to the anchors of their class; anchors of different classes repel.
+
+    A view is pulled to its own anchor with weight 1 − `class_share`, and with `class_share` to all anchors of
+    its class alike, its own among them.
+    """
+
+    name: ClassVar[str] = "icone_instance"
+    prevents_collapse: ClassVar[str] = "repulsion of anchors of different classes"
+    needs_labels: ClassVar[bool] = True
+    per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
+
+    labels: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        class_share: float = 0.5,
+        normalisation: str = "anchor",
+        view_weight: float = 1.0,
+        anchor_weight: float = 1.0,
+        diversity_weight: float = 1.0,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__(encoder, setting)
+        if not 0 <= class_share <= 1:
+            raise InputError(f"class_share must lie between 0 and 1, got {class_share}")
+        self.class_share = class_share
+        self.weights = {
+            "view_consistency": view_weight,
+            "own_alignment": anchor_weight * (1 - class_share),
+            "class_alignment": anchor_weight * class_share,
+            "diversity": diversity_weight,
+        }
+        self.diversity = diversity_function("orthogonality", normalisation)
+        self.anchors = AnchorTable(setting.num_instances, num_features(encoder), init_std)
+        # Known again from the data when a run is resumed, or extended.
+        self.register_buffer("labels", setting.labels, persistent=False)
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        z = self.encode(views)
+        return total(
+            self.weights,
+            view_consistency=view_consistency(z),
+            own_alignment=anchor_alignment(z, self.anchors(index)),
+            class_alignment=class_alignment(z, self.anchors.weight, label, self.labels),
+            diversity=self.diversity(self.anchors.weight, labels=self.labels),
+        )

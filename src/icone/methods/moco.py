@@ -1,0 +1,77 @@
+"""MoCo v2: a view recognises another view of its instance among a queue of earlier keys."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.errors import InputError
+from icone.losses import info_nce
+from icone.methods.base import Method, Setting, total
+from icone.methods.heads import ProjectionHead
+from icone.methods.moving import follow, frozen_copy
+
+
+class MoCo(Method):
+    """A view recognises another view of its instance among a queue of earlier keys.
+
+    The first view asks; the others, through a slowly moving copy of the network, are its keys. A queue longer
+    than the dataset (4096 by default) holds stale keys of the query's own instance among its negatives.
+    """
+
+    name: ClassVar[str] = "moco"
+    prevents_collapse: ClassVar[str] = "negatives from a queue"
+
+    queue: Tensor
+    pointer: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        temperature: float = 0.2,
+        momentum: float = 0.99,
+        queue_size: int = 4096,
+        out: int = 128,
+    ) -> None:
+        super().__init__(encoder, setting)
+        if queue_size < 1:
+            raise InputError(f"queue_size must be at least 1 key, got {queue_size}")
+        self.temperature = temperature
+        self.momentum = momentum
+        dim = num_features(encoder)
+        self.head = ProjectionHead([dim, dim, out], "none")
+        self.key_encoder, self.key_head = frozen_copy(encoder), frozen_copy(self.head)
+        self.register_buffer("queue", F.normalize(torch.randn(queue_size, out), dim=1))
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def encoder_rows(cls, batch_size: int, num_views: int) -> int:
+        return batch_size  # queries and keys pass on their own
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        keys = self._keys(views[:, 1:])
+        queries = self.head(self.run_encoder(self.encoder, views[:, :1])).expand_as(keys)
+        # The loss keeps the queue as it was before these keys: its gradient is needed after they are written.
+        loss = info_nce(queries.flatten(0, 1), keys.flatten(0, 1), self.queue.clone(), self.temperature)
+        self._enqueue(keys.flatten(0, 1))
+        return total(contrast=loss)
+
+    @torch.no_grad()
+    def _keys(self, views: Tensor) -> Tensor:
+        follow(self.key_encoder, self.encoder, self.momentum)
+        follow(self.key_head, self.head, self.momentum)
+        return F.normalize(self.key_head(self.run_encoder(self.key_encoder, views)), dim=-1)
+
+    @torch.no_grad()
+    def _enqueue(self, keys: Tensor) -> None:
+        """Overwrite the oldest keys, around the end of the queue; of more keys than fit, the last remain."""
+        size = len(self.queue)
+        positions = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
+        self.queue.index_copy_(0, positions[-size:], keys[-size:])
+        self.pointer.copy_((self.pointer + len(keys)) % size)

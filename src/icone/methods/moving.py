@@ -1,0 +1,30 @@
+"""Copies of a network that follow it as an exponential moving average."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def frozen_copy(network: Network) -> Network:
+    """A copy that no gradient reaches. Its BatchNorm statistics are its own, gathered in its own passes."""
+    return copy.deepcopy(network).requires_grad_(False)
+
+
+@torch.no_grad()
+def follow(follower: nn.Module, leader: nn.Module, momentum: float | Tensor) -> None:
+    """Move every parameter of `follower` towards the leader's: f ← m·f + (1 − m)·l.
+
+    >>> slow, fast = nn.Linear(1, 1), nn.Linear(1, 1)
+    >>> _ = nn.init.ones_(slow.weight), nn.init.zeros_(fast.weight)
+    >>> follow(slow, fast, momentum=0.9)
+    >>> slow.weight.item()
+    0.8999999761581421
+    """
+    for slow, fast in zip(follower.parameters(), leader.parameters(), strict=True):
+        slow.lerp_(fast, 1 - momentum)

@@ -1,0 +1,40 @@
+"""SimCLR: the views of an instance recognise one another among the rest of the batch."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.losses import nt_xent
+from icone.methods.base import Method, Setting, total
+from icone.methods.heads import ProjectionHead
+
+
+class SimCLR(Method):
+    """The views of an instance recognise one another among the rest of the batch."""
+
+    name: ClassVar[str] = "simclr"
+    prevents_collapse: ClassVar[str] = "negatives from the batch"
+    min_batch_size: ClassVar[int] = 2
+    too_small: ClassVar[str] = (
+        "SimCLR's negatives come from the batch: at batch size 1 its loss and gradient are exactly zero"
+    )
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        temperature: float = 0.5,
+        hidden: int = 2048,
+        out: int = 128,
+        head_norm: str = "batch",
+    ) -> None:
+        super().__init__(encoder, setting)
+        self.temperature = temperature
+        self.head = ProjectionHead([num_features(encoder), hidden, out], head_norm)
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        return total(contrast=nt_xent(self.head(self.encode(views)), self.temperature))

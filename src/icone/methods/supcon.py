@@ -1,0 +1,35 @@
+"""SupCon: views recognise the views of their class among the rest of the batch."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.losses import sup_con
+from icone.methods.base import Method, Setting, total
+from icone.methods.heads import ProjectionHead
+
+
+class SupCon(Method):
+    """Views recognise the views of their class among the rest of the batch."""
+
+    name: ClassVar[str] = "supcon"
+    prevents_collapse: ClassVar[str] = "other classes in the batch"
+    min_batch_size: ClassVar[int] = 2
+    too_small: ClassVar[str] = (
+        "SupCon contrasts classes within the batch: at batch size 1 its loss and gradient are exactly zero"
+    )
+    needs_labels: ClassVar[bool] = True
+
+    def __init__(
+        self, encoder: nn.Module, setting: Setting, *, temperature: float = 0.1, out: int = 128
+    ) -> None:
+        super().__init__(encoder, setting)
+        self.temperature = temperature
+        dim = num_features(encoder)
+        self.head = ProjectionHead([dim, dim, out], "none")
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        return total(contrast=sup_con(self.head(self.encode(views)), label, self.temperature))

@@ -1,0 +1,62 @@
+"""SwAV: a view predicts to which prototypes another view of its instance was assigned."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.losses import swapped_prediction
+from icone.methods.base import Method, Setting, total
+from icone.methods.heads import ProjectionHead, frozen_in_first_epoch
+
+
+class SwAV(Method):
+    """A view predicts to which prototypes another view of its instance was assigned.
+
+    The assignment spreads the batch evenly over the prototypes; those are unit vectors and stay as they were
+    drawn during the first epoch.
+    """
+
+    name: ClassVar[str] = "swav"
+    prevents_collapse: ClassVar[str] = "even assignment of the batch to prototypes"
+    min_batch_size: ClassVar[int] = 2
+    too_small: ClassVar[str] = (
+        "SwAV spreads the batch evenly over its prototypes: at batch size 1 the assignment is exactly "
+        "uniform, whatever the image"
+    )
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        prototypes: int = 300,
+        temperature: float = 0.1,
+        epsilon: float = 0.05,
+        iterations: int = 3,
+        hidden: int = 2048,
+        out: int = 128,
+        head_norm: str = "batch",
+    ) -> None:
+        super().__init__(encoder, setting)
+        self.temperature = temperature
+        self.epsilon = epsilon
+        self.iterations = iterations
+        self.head = ProjectionHead([num_features(encoder), hidden, out], head_norm)
+        self.prototypes = nn.Linear(out, prototypes, bias=False)
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        self._renormalise_prototypes()
+        prototypes = frozen_in_first_epoch(self.prototypes.weight, progress, self.setting.epochs)
+        scores = F.normalize(self.head(self.encode(views)), dim=-1) @ prototypes.T
+        return total(
+            swapped_prediction=swapped_prediction(scores, self.temperature, self.epsilon, self.iterations)
+        )
+
+    @torch.no_grad()
+    def _renormalise_prototypes(self) -> None:
+        self.prototypes.weight.copy_(F.normalize(self.prototypes.weight, dim=1))

@@ -1,0 +1,143 @@
+"""What a person sees while a run trains: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Display(ABC):
+    """Follows a run; `fit` calls it, at most a few times a second."""
+
+    @abstractmethod
+    def start(self, done: int, total: int, epochs: int) -> None:
+        """Training begins, or continues after `done` of `total` steps."""
+
+    @abstractmethod
+    def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
+        """Some steps later: means of the terms in this epoch so far."""
+
+    @abstractmethod
+    def end_epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is over; `row` is its line of the history."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class RichDisplay(Display):
+    """A progress bar with epoch, terms, speed and time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.progress = Progress(
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[terms]}"),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+
+    def start(self, done: int, total: int, epochs: int) -> None:
+        self.task = self.progress.add_task("", total=total, completed=done, epoch=0, epochs=epochs, terms="", speed="")
+        self.progress.start()
+
+    def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
+        speed = f"{instances_per_second:.1f}/s"
+        self.progress.update(self.task, completed=done, epoch=epoch + 1, terms=format_terms(terms), speed=speed)
+
+    def end_epoch(self, row: dict[str, Any]) -> None:
+        pass  # the bar shows it already
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class PlainDisplay(Display):
+    """A line at the end of an epoch, and one a minute during long epochs; for logs and pipes."""
+
+    def __init__(self, console: Console, seconds: float = 60.0) -> None:
+        self.console = console
+        self.seconds = seconds
+        self.spoke = time.monotonic()
+
+    def start(self, done: int, total: int, epochs: int) -> None:
+        self.total, self.epochs = total, epochs
+        self.began, self.done_before = time.monotonic(), done
+        self._say(f"training: {total - done} steps to go" + (f" ({done} done before)" if done else ""))
+
+    def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
+        self.done = done
+        if time.monotonic() - self.spoke > self.seconds:
+            self._line(epoch, terms, instances_per_second)
+
+    def end_epoch(self, row: dict[str, Any]) -> None:
+        terms = {
+            name: value for name, value in row.items() if name not in ("epoch", "lr", "seconds", "instances_per_second")
+        }
+        self._line(row["epoch"], terms, row["instances_per_second"])
+
+    def close(self) -> None:
+        pass  # nothing is held
+
+    def _line(self, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
+        steps = max(self.done - self.done_before, 1)
+        left = (time.monotonic() - self.began) / steps * (self.total - self.done)
+        self._say(
+            f"epoch {epoch + 1}/{self.epochs}  {format_terms(terms)}  {instances_per_second:.1f} instances/s  "
+            f"{format_seconds(left)} left"
+        )
+
+    def _say(self, text: str) -> None:
+        self.spoke = time.monotonic()
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+
+class NoDisplay(Display):
+    """Silence, for use inside other programs."""
+
+    def start(self, done: int, total: int, epochs: int) -> None: ...
+
+    def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None: ...
+
+    def end_epoch(self, row: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def choose_display(console: Console) -> Display:
+    return RichDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+def format_terms(terms: dict[str, float]) -> str:
+    """
+    >>> format_terms({"loss": 0.51234, "diversity": 0.001})
+    'loss 0.512  diversity 0.001'
+    """
+    return "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
+
+
+def format_seconds(seconds: float) -> str:
+    """
+    >>> format_seconds(42), format_seconds(3700)
+    ('42 s', '1 h 01 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,32 @@
+"""Random views, batched, on the device that trains; `build_views` picks the pipeline."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from icone.config import ViewsConfig
+from icone.views.base import Views
+from icone.views.images import ImagePipeline
+from icone.views.points import PointPipeline
+from icone.views.volumes import VolumePipeline
+
+__all__ = ["ImagePipeline", "PointPipeline", "Views", "VolumePipeline", "build_views"]
+
+
+def build_views(config: ViewsConfig, *, spatial_dims: int, channels: int, size: tuple[int, ...]) -> Views:
+    """The pipeline for points (0 spatial dimensions), images (2) or volumes (3) of one size.
+
+    >>> import torch
+    >>> views = build_views(ViewsConfig(), spatial_dims=2, channels=1, size=(32, 32))
+    >>> views(torch.zeros(4, 1, 32, 32, dtype=torch.uint8), 2).shape
+    torch.Size([4, 2, 1, 32, 32])
+    >>> views.describe()["left_out"]["hue"]
+    'needs RGB, and the number of channels is 1'
+    """
+    assert len(size) == spatial_dims, f"{spatial_dims} spatial dimensions cannot have the size {size}"
+    if spatial_dims == 0:
+        return PointPipeline(config.point_views)
+    if spatial_dims == 2:
+        return ImagePipeline(config.image_views, channels=channels, size=cast(tuple[int, int], size))
+    assert spatial_dims == 3, f"views exist for 0, 2 and 3 spatial dimensions, not {spatial_dims}"
+    return VolumePipeline(config.volume_views, channels=channels, size=cast(tuple[int, int, int], size))

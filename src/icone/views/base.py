@@ -1,0 +1,89 @@
+"""What every pipeline of random views is, and the words in which it tells what it does."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class Views(nn.Module, ABC):
+    """Turns stored samples into what the encoder sees: random views in training, a plain one in evaluation.
+
+    Samples come as they are stored, uint8 or float in [0, 1] (points: any float); views are float32.
+    All randomness comes from the default generator of the samples' device, all parameters of a batch are
+    drawn as tensors and nothing is read back, so that a step with views can be captured as a CUDA graph.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._applied: dict[str, object] = {}
+        self._left_out: dict[str, str] = {}
+
+    def forward(self, images: Tensor, num_views: int) -> Tensor:
+        """Random views of every sample: (B, C, *size) -> (B, num_views, C, *size)."""
+        views = self.augment(images.repeat_interleave(num_views, dim=0))
+        return views.reshape(len(images), num_views, *views.shape[1:])
+
+    @abstractmethod
+    def augment(self, images: Tensor) -> Tensor:
+        """One random view of every sample, (N, C, *size) -> (N, C, *size), each drawn on its own."""
+
+    @abstractmethod
+    def plain(self, images: Tensor) -> Tensor:
+        """The deterministic view of evaluation: intensities as in training, nothing random."""
+
+    def describe(self) -> dict[str, object]:
+        """The steps in the order of application with their parameters, and the others with the reason.
+
+        {"applied": {step: {parameter: value}}, "left_out": {step: reason}}, ready for JSON.
+        """
+        return {"applied": dict(self._applied), "left_out": dict(self._left_out)}
+
+    def _include(self, step: str, parameters: Mapping[str, object], obstacle: str | None = None) -> bool:
+        """Note a step as applied, or as left out where there is an obstacle; says which of the two."""
+        if obstacle is not None:
+            self._left_out[step] = obstacle
+        else:
+            self._applied[step] = {
+                name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()
+            }
+        return obstacle is None
+
+    def _constant(self, name: str, value: Tensor) -> None:
+        """Keep a tensor that moves with the module but is no state: it follows from the configuration."""
+        self.register_buffer(name, value, persistent=False)
+
+
+def unit_range(images: Tensor) -> Tensor:
+    """Stored samples as float32: uint8 divided by 255, floats as they are.
+
+    >>> unit_range(torch.tensor([0, 51, 255], dtype=torch.uint8))
+    tensor([0.0000, 0.2000, 1.0000])
+    """
+    if images.dtype == torch.uint8:
+        return images.float() / 255
+    assert images.is_floating_point(), f"samples are stored as uint8 or float, not {images.dtype}"
+    return images.float()
+
+
+def draw_uniform(columns: Mapping[str, int], count: int, device: torch.device) -> dict[str, Tensor]:
+    """Numbers uniform in [0, 1), (count, columns) under each name, from one call of the generator.
+
+    Steps that are left out get theirs too: a call is dearer than a number, and so the other steps of
+    a pipeline draw the same numbers with and without it.
+    """
+    numbers = torch.rand(count, sum(columns.values()), device=device)
+    return dict(zip(columns, torch.split(numbers, list(columns.values()), dim=1), strict=True))
+
+
+def within(uniform: Tensor, low: float | Tensor, high: float | Tensor) -> Tensor:
+    """Stretch numbers that are uniform in [0, 1) to [low, high)."""
+    return low + uniform * (high - low)
+
+
+def switched_off(value: float, neutral: float = 0.0) -> str | None:
+    """The obstacle of a step whose probability or strength has the value that does nothing."""
+    return f"set to {neutral:g}" if value == neutral else None

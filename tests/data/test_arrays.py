@@ -1,0 +1,181 @@
+"""One array of many samples: axes, splits, labels, laziness, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import zarr
+
+from icone.config import DataConfig
+from icone.data import memory, open_source
+from icone.errors import InputError
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "sample"),
+    [
+        ((5, 2), 0, (2,)),
+        ((5, 12, 10), 2, (1, 12, 10)),
+        ((5, 12, 10, 3), 2, (3, 12, 10)),
+        ((5, 3, 12, 10), 2, (3, 12, 10)),
+        ((5, 12, 10, 11), 3, (1, 12, 10, 11)),
+        ((5, 12, 10, 11, 2), 3, (2, 12, 10, 11)),
+        ((5, 2, 12, 10, 11), 3, (2, 12, 10, 11)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["npy", "npz", "zarr"])
+def test_axes(tmp_path: Path, kind: str, shape: tuple[int, ...], dims: int, sample: tuple[int, ...]) -> None:
+    array = RNG.integers(0, 1000, shape).astype(np.int16)
+    path = tmp_path / f"data.{kind}"
+    if kind == "npy":
+        np.save(path, array)
+    elif kind == "npz":
+        np.savez_compressed(path, array)
+    else:
+        zarr.create_array(str(path), data=array)
+    source = open_source(str(path), DataConfig())
+    assert (source.spatial_dims, len(source), source.labels) == (dims, 5, None)
+    assert source.ids == ("000000", "000001", "000002", "000003", "000004")
+    read = source.read(3).array
+    assert read.shape == sample
+    assert read.dtype == np.int16
+    moved = array[3] if sample == shape[1:] else array[3][None]
+    if len(shape) > 3 and shape[-1] < 4:
+        moved = np.moveaxis(array[3], -1, 0)
+    np.testing.assert_array_equal(read, moved)
+
+
+def test_splits_with_labels(tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {}
+    for k, split in enumerate(("train", "val", "test")):
+        arrays[f"{split}_images"] = np.full((3 + k, 8, 8), k, np.uint8)
+        arrays[f"{split}_labels"] = np.arange(3 + k, dtype=np.uint8)[:, None] % 2
+    np.savez(tmp_path / "set.npz", **arrays)
+    for k, split in enumerate(("train", "val", "test")):
+        source = open_source(str(tmp_path / "set.npz"), DataConfig(split=split))  # type: ignore[arg-type]
+        assert source.read(0).array[0, 0, 0] == k
+        assert source.labels == tuple(str(i % 2) for i in range(3 + k))
+
+
+def test_missing_split_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", train_images=np.zeros((2, 8, 8)))
+    with pytest.raises(InputError, match="no split 'test'; it has train"):
+        open_source(str(tmp_path / "set.npz"), DataConfig(split="test"))
+
+
+def test_plain_labels_beside_the_samples(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", images=np.zeros((3, 8, 8)), labels=np.array(["b", "a", "b"]))
+    assert open_source(str(tmp_path / "set.npz"), DataConfig()).labels == ("b", "a", "b")
+    np.savez(tmp_path / "short.npz", images=np.zeros((3, 8, 8)), labels=np.array(["b", "a"]))
+    with pytest.raises(InputError, match="3 samples but 2 labels"):
+        open_source(str(tmp_path / "short.npz"), DataConfig())
+
+
+def test_zarr_group(tmp_path: Path) -> None:
+    group = zarr.create_group(str(tmp_path / "set.zarr"))
+    group.create_array("images", data=np.arange(192).reshape(3, 8, 8))
+    group.create_array("labels", data=np.array([1, 0, 1]))
+    source = open_source(str(tmp_path / "set.zarr"), DataConfig())
+    assert source.labels == ("1", "0", "1")
+    np.testing.assert_array_equal(source.read(2).array[0], np.arange(128, 192).reshape(8, 8))
+
+
+def test_several_labels_per_sample_are_no_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", images=np.zeros((3, 8, 8)), labels=np.zeros((3, 14), int))
+    assert open_source(str(tmp_path / "set.npz"), DataConfig()).labels is None
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_objects_are_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (Path.write_text, (tmp_path / "sprung", "!"))
+
+    array = np.array([[Trap(), Trap()]], dtype=object)
+    if name.endswith("npy"):
+        np.save(tmp_path / name, array, allow_pickle=True)
+    else:
+        np.savez(tmp_path / name, images=array)
+    with pytest.raises(InputError, match=f"{name}: .*pickles are never opened"):
+        open_source(str(tmp_path / name), DataConfig())
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_object_labels_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8)), labels=np.array(["a", None], dtype=object))
+    with pytest.raises(InputError, match=r"a\.npz"):
+        open_source(str(tmp_path / "a.npz"), DataConfig())
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(5), "at least the axes"),
+        (np.zeros((0, 8, 8)), "holds nothing"),
+        (np.zeros((2, 3, 4, 5, 6, 7)), "two to four axes"),
+    ],
+)
+def test_shapes_that_are_no_samples(tmp_path: Path, array: npt.NDArray[np.float64], message: str) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(InputError, match=message):
+        open_source(str(tmp_path / "a.npy"), DataConfig())
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.zarr"])
+def test_missing_or_broken_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"there is no file .*{name}"):
+        open_source(str(tmp_path / name), DataConfig())
+    (tmp_path / name).write_bytes(b"not an array at all")
+    with pytest.raises(InputError, match=f"cannot read .*{name}"):
+        open_source(str(tmp_path / name), DataConfig())
+
+
+def test_npz_that_does_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "a.npz", np.zeros((100, 100, 100), np.uint8))
+    source = open_source(str(tmp_path / "a.npz"), DataConfig())
+    monkeypatch.setattr(memory, "free_bytes", lambda: 500_000)
+    with pytest.raises(InputError, match=r"needs 0\.0 GB of memory but .* save it as \.npy or \.zarr"):
+        source.read(0)
+
+
+def test_close_frees_and_reading_goes_on(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", np.arange(128).reshape(2, 8, 8))
+    source = open_source(str(tmp_path / "a.npz"), DataConfig())
+    before = source.read(1).array.copy()
+    source.close()
+    np.testing.assert_array_equal(source.read(1).array, before)
+
+
+def test_fingerprint_follows_shape_and_type(tmp_path: Path) -> None:
+    digests = set()
+    for array in (np.zeros((3, 8, 8)), np.zeros((3, 8, 8), np.uint8), np.zeros((3, 8, 9)), np.zeros((4, 8, 8))):
+        np.save(tmp_path / "a.npy", array)
+        digests.add(open_source(str(tmp_path / "a.npy"), DataConfig()).fingerprint())
+    assert len(digests) == 4
+
+
+def test_without_zarr_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.zarr").mkdir()
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(InputError, match=r"pip install 'icone\[zarr\]'"):
+        open_source(str(tmp_path / "a.zarr"), DataConfig())
+
+
+def test_free_memory_is_a_sensible_number() -> None:
+    assert 10**7 < memory.free_bytes() < 10**14
+
+
+def test_free_memory_respects_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("memory.max", "5000"), ("memory.current", "3000"), ("memory.stat", "anon 2000\nfile 1000")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory.free_bytes() == 3000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes() > 5000

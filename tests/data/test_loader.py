@@ -1,0 +1,100 @@
+"""Batches: every instance once, an order from (seed, epoch), the same from memory and from files."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from icone.config import PretrainConfig
+from icone.data import Dataset, Loader, load_data
+from icone.data.threads import read_ahead
+from icone.errors import InputError
+
+
+def dataset(resident: bool = True) -> Dataset:
+    memory = None if resident else 0.0
+    return load_data(PretrainConfig(source="synthetic:cells@16x23", memory_gb=memory)).train
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["resident", "read ahead"])
+def data(request: pytest.FixtureRequest) -> Dataset:
+    return dataset(request.param)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 23])
+def test_every_instance_once_and_a_short_last_batch(data: Dataset, batch_size: int) -> None:
+    loader = Loader(data, batch_size, seed=0)
+    batches = list(loader.epoch(0))
+    assert len(batches) == loader.steps_per_epoch == -(-23 // batch_size)
+    assert [len(b.index) for b in batches[:-1]] == [batch_size] * (len(batches) - 1)
+    index = torch.cat([b.index for b in batches])
+    assert index.sort().values.tolist() == list(range(23))
+    assert index.dtype == torch.int64
+    images = torch.cat([b.images for b in batches])
+    torch.testing.assert_close(images, data.images_at(index))
+    assert images.dtype == torch.uint8
+    assert torch.equal(torch.cat([b.label for b in batches]), data.labels[index])
+
+
+def test_order_is_a_function_of_seed_and_epoch(data: Dataset) -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return torch.cat([b.index for b in Loader(data, 4, seed).epoch(epoch)]).tolist()
+
+    assert order(0, 3) == order(0, 3)
+    orders = {tuple(order(seed, epoch)) for seed in range(2) for epoch in range(3)}
+    assert len(orders) == 6
+    assert Loader(data, 1, 0).order(3).tolist() == order(0, 3)
+
+
+def test_starting_in_the_middle(data: Dataset) -> None:
+    loader = Loader(data, 4, seed=0)
+    whole, rest = list(loader.epoch(2)), list(loader.epoch(2, start=4))
+    assert len(rest) == 2
+    for a, b in zip(whole[4:], rest, strict=True):
+        assert torch.equal(a.index, b.index)
+        assert torch.equal(a.images, b.images)
+    assert list(loader.epoch(2, start=6)) == []
+
+
+def test_leaving_an_epoch_early_stops_the_threads() -> None:
+    loader = Loader(dataset(resident=False), 1, seed=0)
+    batches: Any = loader.epoch(0)
+    next(batches)
+    batches.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("icone-read")]
+
+
+def test_batch_size_must_fit(data: Dataset) -> None:
+    for size in (0, 24):
+        with pytest.raises(InputError, match=f"must be 1 to 23, the number of training samples, got {size}"):
+            Loader(data, size, seed=0)
+
+
+def test_one_sample_is_too_few(data: Dataset) -> None:
+    alone = Dataset(data.source, [0], data.preparation, resident=True)
+    with pytest.raises(InputError, match="at least 2 samples, got 1"):
+        Loader(alone, 1, seed=0)
+
+
+def test_read_ahead_is_bounded_and_in_order() -> None:
+    started: list[int] = []
+
+    def work(item: int) -> int:
+        started.append(item)
+        return item * item
+
+    results = read_ahead(work, range(50), workers=2, ahead=3)
+    assert next(results) == 0
+    assert len(started) <= 4
+    assert list(results) == [k * k for k in range(1, 50)]
+
+
+def test_read_ahead_passes_errors_on() -> None:
+    def fail(item: int) -> int:
+        raise InputError(f"item {item}")
+
+    with pytest.raises(InputError, match="item 0"):
+        list(read_ahead(fail, range(3), workers=2, ahead=2))

@@ -1,0 +1,281 @@
+"""The whole way from a folder to prepared data, and bad input along it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from PIL import Image
+
+from icone.config import DataConfig, PretrainConfig
+from icone.data import Data, inspect_source, load_data, load_for_inference, open_source
+from icone.errors import InputError
+
+RNG = np.random.default_rng(0)
+
+
+def save(path: Path, array: npt.NDArray[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, array)
+    else:
+        Image.fromarray(array).save(path)
+
+
+def noise(*shape: int) -> npt.NDArray[np.uint8]:
+    return RNG.integers(0, 256, shape or (16, 16), dtype=np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two classes of 12 and 8 gray images."""
+    for k in range(12):
+        save(tmp_path / "big" / f"{k:02d}.png", noise())
+    for k in range(8):
+        save(tmp_path / "small" / f"{k:02d}.png", noise())
+    return tmp_path
+
+
+def load(folder: Path, **settings: Any) -> Data:
+    return load_data(PretrainConfig(source=str(folder), **{"size": 16, **settings}))
+
+
+def test_plain_loading(folder: Path) -> None:
+    data = load(folder)
+    assert data.test is None
+    assert data.skipped == []
+    assert data.train.ids == data.source.ids
+    assert data.train.paths == data.source.paths
+    assert data.train.class_names == ("big", "small")
+    assert data.train.labels.tolist() == [0] * 12 + [1] * 8
+    assert data.notes == ["the 2 subfolders are taken as classes"]
+    assert data.train.images is not None
+    for index, path in enumerate(data.train.paths):
+        assert path is not None
+        np.testing.assert_array_equal(data.train.images[index, 0].numpy(), np.asarray(Image.open(path)))
+
+
+def test_lazy_reading_gives_the_same_samples(folder: Path) -> None:
+    resident, lazy = load(folder).train, load(folder, memory_gb=0.0)
+    assert lazy.train.images is None
+    assert any("read anew every epoch" in note for note in lazy.notes)
+    index = torch.tensor([5, 0, 19])
+    torch.testing.assert_close(lazy.train.images_at(index), resident.images_at(index))
+
+
+def test_partition_and_subset(folder: Path) -> None:
+    data = load(folder, subset=10, test_fraction=0.2)
+    assert data.test is not None
+    assert not set(data.train.ids) & set(data.test.ids)
+    assert np.bincount(data.train.labels).tolist() == [5, 3]
+    assert np.bincount(data.test.labels).tolist() == [1, 1]
+    again = load(folder, subset=10, test_fraction=0.2, seed=9)
+    assert again.train.ids == data.train.ids
+    assert load(folder, subset=10, test_fraction=0.2, split_seed=1).train.ids != data.train.ids
+
+
+def test_asking_for_more_than_there_is_says_so(folder: Path) -> None:
+    data = load(folder, subset=5000)
+    assert len(data.train) == 20
+    assert "asked for 5000 samples, 20 are available and used" in data.notes
+
+
+def test_imbalance_names_the_minority(folder: Path) -> None:
+    data = load(folder, imbalance=4)
+    (minority,) = data.minority_classes
+    counts = dict(zip(data.train.class_names, np.bincount(data.train.labels), strict=True))
+    assert counts[minority] == {"big": 3, "small": 2}[minority]
+    assert any(f"subsampled by 4: {minority}" in note for note in data.notes)
+
+
+def test_percentiles_come_from_the_training_part_only(tmp_path: Path) -> None:
+    for k in range(10):
+        save(tmp_path / f"{k}.npy", RNG.normal(100 * k, 1, (16, 16)))
+    data = load(tmp_path, test_fraction=0.5, intensity="percentile")
+    tops = [100 * int(name[0]) for name in data.train.ids]
+    assert data.preparation.high == pytest.approx(max(tops), abs=10)
+    assert data.preparation.low == pytest.approx(min(tops), abs=10)
+
+
+def test_labels_from_a_table(folder: Path, tmp_path: Path) -> None:
+    names = open_source(str(folder), DataConfig()).ids
+    table = tmp_path / "labels.csv"
+    table.write_text("id,label\n" + "\n".join(f"{name},{'xy'[i % 2]}" for i, name in enumerate(names)))
+    assert load(folder, labels=table).train.labels.tolist() == [0, 1] * 10
+
+
+def test_progress_counts_to_the_end(folder: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    load_data(PretrainConfig(source=str(folder), size=16), progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(k, 20) for k in range(1, 21)] * 2
+
+
+def bad_samples() -> dict[str, tuple[npt.NDArray[Any] | bytes, str]]:
+    nan = np.ones((16, 16), np.float32)
+    nan[3, 3] = np.nan
+    infinite = np.ones((16, 16), np.float32)
+    infinite[0, 0] = np.inf
+    return {
+        "nan.npy": (nan, "holds NaN or infinite values"),
+        "inf.npy": (infinite, "holds NaN or infinite values"),
+        "flat.npy": (np.full((16, 16), 7.0), "is constant: every value is 7"),
+        "black.png": (np.zeros((16, 16), np.uint8), "is constant: every value is 0"),
+        "text.png": (b"hello", "its content is not an image"),
+        "void.npy": (np.zeros((0, 16, 16)), "is empty"),
+    }
+
+
+@pytest.mark.parametrize("name", bad_samples())
+def test_bad_samples_are_errors_or_left_out(folder: Path, name: str) -> None:
+    content, reason = bad_samples()[name]
+    path = folder / "big" / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        save(path, content)
+    with pytest.raises(InputError, match=f"{name}.*{reason}.*--skip-unreadable") as caught:
+        load(folder)
+    assert "more of" not in str(caught.value)
+    lines: list[str] = []
+    data = load_data(PretrainConfig(source=str(folder), size=16, skip_unreadable=True), report=lines.append)
+    assert len(data.train) == 20
+    assert f"big/{name}" not in data.train.ids
+    assert [(problem.id, reason in problem.reason) for problem in data.skipped] == [(f"big/{name}", True)]
+    assert "1 of 21 samples were left out" in data.notes
+    assert lines == [f"left out: {data.skipped[0].reason}"]
+
+
+def test_several_bad_files_are_counted(folder: Path) -> None:
+    for name in ("x.png", "y.png", "z.png"):
+        (folder / "big" / name).write_text("no image")
+    with pytest.raises(InputError, match=r"x\.png.*\(2 more of 23 samples have problems\)"):
+        load(folder)
+
+
+def test_skipping_still_fills_the_subset(folder: Path) -> None:
+    for k in range(10):
+        (folder / "big" / f"a{k}.png").write_text("no image")
+    assert len(load(folder, subset=20, skip_unreadable=True).train) == 20
+
+
+def test_only_drawn_samples_are_read(folder: Path) -> None:
+    drawn = set(load(folder, subset=5).train.ids)
+    for name in set(open_source(str(folder), DataConfig()).ids) - drawn:
+        (folder / name).write_text("broken since")
+    assert set(load(folder, subset=5).train.ids) == drawn
+
+
+def test_mixed_channels(folder: Path) -> None:
+    save(folder / "small" / "colour.png", noise(16, 16, 3))
+    with pytest.raises(InputError, match=r"has 1 and .*colour\.png has 3; .*--channels gray or --channels rgb"):
+        load(folder)
+    for channels, count in (("gray", 1), ("rgb", 3)):
+        images = load(folder, channels=channels).train.images
+        assert images is not None
+        assert images.shape == (21, count, 16, 16)
+
+
+def test_other_channels_cannot_become_colours(tmp_path: Path) -> None:
+    for name in ("a.npy", "b.npy"):
+        save(tmp_path / name, noise(16, 16, 2))
+    with pytest.raises(InputError, match="has 2 channels and cannot be turned into rgb"):
+        load(tmp_path, channels="rgb")
+
+
+def test_mixed_dimensions_within_a_type(tmp_path: Path) -> None:
+    save(tmp_path / "a.npy", noise(16, 16))
+    save(tmp_path / "b.npy", noise(16, 16, 16))
+    with pytest.raises(InputError, match=r"a\.npy is 2D and .*b\.npy is 3D"):
+        load(tmp_path, skip_unreadable=True)
+
+
+@pytest.mark.parametrize("settings", [{}, {"test_fraction": 0.5}, {"skip_unreadable": True}])
+def test_fewer_than_two_images(tmp_path: Path, settings: dict[str, Any]) -> None:
+    save(tmp_path / "only.png", noise())
+    if "skip_unreadable" in settings:
+        (tmp_path / "text.png").write_text("no image")
+    with pytest.raises(InputError, match=r"leaves 1 of . samples to train on.*at least 2"):
+        load(tmp_path, **settings)
+
+
+def test_one_member_class_in_a_partition(folder: Path, tmp_path: Path) -> None:
+    names = open_source(str(folder), DataConfig()).ids
+    table = tmp_path / "labels.csv"
+    rows = [f"{name},{'rare' if i == 3 else 'often'}" for i, name in enumerate(names)]
+    table.write_text("id,label\n" + "\n".join(rows))
+    with pytest.raises(InputError, match="class rare has one member"):
+        load(folder, labels=table, test_fraction=0.2)
+
+
+def test_spacing_is_needed_of_every_volume(tmp_path: Path, write_nifti: Callable[..., None]) -> None:
+    for name in ("a", "b"):
+        write_nifti(tmp_path / f"{name}.nii.gz", noise(9, 10, 11), np.diag([1, 1, 2, 1]))
+    data = load(tmp_path, spacing=1.0)
+    assert data.preparation.spacing == 1.0
+    save(tmp_path / "c.npy", noise(9, 10, 11))
+    with pytest.raises(InputError, match=r"c\.npy does not say its spacing"):
+        load(tmp_path, spacing=1.0)
+
+
+def test_enlarging_is_noted(folder: Path) -> None:
+    assert "samples are enlarged from 16 to 32; --size 16 keeps their size" in load(folder, size=32).notes
+
+
+def test_inference_uses_the_given_preparation(folder: Path, tmp_path: Path) -> None:
+    preparation = load(folder).preparation
+    other = tmp_path / "other"
+    save(other / "one.png", noise(32, 32))
+    dataset = load_for_inference(str(other), preparation, PretrainConfig(source="unused"))
+    assert dataset.ids == ("one.png",)
+    assert dataset.images is not None
+    assert dataset.images.shape == (1, 1, 16, 16)
+
+
+def test_inference_refuses_what_the_encoder_cannot_take(folder: Path, tmp_path: Path) -> None:
+    preparation = load(folder).preparation
+    colour, thick = tmp_path / "colour", tmp_path / "thick"
+    save(colour / "c.png", noise(16, 16, 3))
+    save(thick / "t.npy", noise(16, 16, 16))
+    config = PretrainConfig(source="unused")
+    with pytest.raises(InputError, match=r"c\.png has 3 channels, but the encoder takes 1"):
+        load_for_inference(str(colour), preparation, config)
+    with pytest.raises(InputError, match=r"t\.npy has 3 spatial axes, but the encoder was trained on 2"):
+        load_for_inference(str(thick), preparation, config)
+    gray = dataclasses.replace(preparation, colour="gray")
+    assert len(load_for_inference(str(colour), gray, config)) == 1
+
+
+def test_inference_skips_and_lists(folder: Path) -> None:
+    preparation = load(folder).preparation
+    (folder / "big" / "broken.png").write_text("no image")
+    config = PretrainConfig(source="unused", skip_unreadable=True)
+    dataset = load_for_inference(str(folder), preparation, config)
+    assert len(dataset) == 20
+    assert [problem.id for problem in dataset.skipped] == ["big/broken.png"]
+    for path in folder.rglob("*.png"):
+        path.write_text("no image")
+    with pytest.raises(InputError, match="none of the 21 samples"):
+        load_for_inference(str(folder), preparation, config)
+
+
+def test_a_file_that_vanishes_later_is_named(folder: Path) -> None:
+    train = load(folder, memory_gb=0.0).train
+    assert train.paths[4] is not None
+    train.paths[4].unlink()
+    with pytest.raises(InputError, match=r"cannot read .*04\.png"):
+        train.images_at(torch.tensor([4]))
+
+
+def test_facts_do_not_depend_on_threads(folder: Path) -> None:
+    source = open_source(str(folder), DataConfig())
+    one, four = (inspect_source(source, DataConfig(), workers=workers).facts for workers in (1, 4))
+    for a, b in zip(one, four, strict=True):
+        assert a[:6] == b[:6]
+        np.testing.assert_array_equal(a.values, b.values)
+        assert set(a.values.astype(int)) <= set(source.read(a.position).array.ravel().tolist())

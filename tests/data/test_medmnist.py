@@ -1,0 +1,86 @@
+"""MedMNIST by name: parsing, checksum, missing files, missing package."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+
+from icone.config import DataConfig
+from icone.data import medmnist, open_source
+from icone.errors import InputError
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A registry of one volume set at two sizes, whose larger file lies in the returned folder."""
+    path = tmp_path / "tinymnist3d_64.npz"
+    labels = np.array([[1], [0], [1]], np.uint8)
+    np.savez(path, train_images=np.zeros((3, 6, 6, 6), np.uint8), train_labels=labels)
+    digest = hashlib.md5(path.read_bytes()).hexdigest()
+    entry = {"url": "u28", "MD5": "0", "url_64": "http://x/64", "MD5_64": digest, "label": {"0": "well", "1": "ill"}}
+    monkeypatch.setattr(medmnist, "_registry", lambda: ({"tinymnist3d": entry}, tmp_path / "default"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("spec", ["medmnist:tinymnist3d@64", "medmnist:TinyMNIST3D"])
+def test_named_classes_and_default_size(registry: Path, spec: str) -> None:
+    source = open_source(spec, DataConfig(data_root=registry))
+    assert source.labels == ("ill", "well", "ill")
+    assert source.spatial_dims == 3
+    assert source.read(0).array.shape == (1, 6, 6, 6)
+
+
+def test_unknown_names_and_sizes(registry: Path) -> None:
+    with pytest.raises(InputError, match="did you mean tinymnist3d"):
+        open_source("medmnist:tinymnist", DataConfig(data_root=registry))
+    with pytest.raises(InputError, match="no size '32'; it has 28, 64"):
+        open_source("medmnist:tinymnist3d@32", DataConfig(data_root=registry))
+
+
+def test_wrong_checksum(registry: Path) -> None:
+    path = registry / "tinymnist3d_64.npz"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"tinymnist3d_64\.npz is not the official file"):
+        open_source("medmnist:tinymnist3d@64", DataConfig(data_root=registry))
+
+
+def test_without_network_the_way_out_is_named(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(url: str, file: str) -> None:
+        raise URLError("no route")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
+    with pytest.raises(
+        InputError, match=r"default/tinymnist3d_64\.npz is missing .*no route.*http://x/64.*--data-root"
+    ):
+        open_source("medmnist:tinymnist3d@64", DataConfig())
+
+
+def test_download_goes_where_the_file_is_looked_for(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (registry / "tinymnist3d_64.npz").read_bytes()
+
+    def fetch(url: str, file: str) -> None:
+        assert url == "http://x/64"
+        Path(file).write_bytes(content)
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fetch)
+    assert len(open_source("medmnist:tinymnist3d@64", DataConfig(data_root=registry / "new"))) == 3
+    assert [path.name for path in (registry / "new").iterdir()] == ["tinymnist3d_64.npz"]
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "medmnist.info", None)
+    with pytest.raises(InputError, match=r"pip install 'icone\[medmnist\]'"):
+        open_source("medmnist:breastmnist", DataConfig())
+
+
+def test_the_real_registry_has_the_papers_sets() -> None:
+    known, _ = medmnist._registry()
+    assert medmnist._parse("medmnist:PathMNIST", known) == ("pathmnist", 224)
+    assert medmnist._parse("medmnist:organmnist3d", known) == ("organmnist3d", 64)
+    assert medmnist._parse("medmnist:bloodmnist@28", known) == ("bloodmnist", 28)

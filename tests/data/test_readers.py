@@ -1,0 +1,287 @@
+"""Every file type against the array it was written from."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tifffile
+from PIL import Image
+
+from icone.config import DataConfig
+from icone.data import Sample, Source, open_source
+from icone.data.readers import channel_axis, quiet_readers
+from icone.errors import InputError
+
+WriteNifti = Callable[..., None]
+
+RNG = np.random.default_rng(0)
+GRAY = RNG.integers(0, 256, (6, 9), dtype=np.uint8)
+RGB = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
+VOLUME = RNG.normal(size=(7, 8, 9)).astype(np.float32)
+
+
+def read_one(folder: Path) -> Sample:
+    return open_one(folder).read(0)
+
+
+def open_one(folder: Path) -> Source:
+    source = open_source(str(folder), DataConfig())
+    assert len(source) == 1
+    return source
+
+
+@pytest.mark.parametrize("suffix", ["png", "bmp", "tif", "tiff", "PNG"])
+def test_lossless_images_come_back_exactly(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray(RGB).save(tmp_path / f"a.{suffix}")
+    sample = read_one(tmp_path)
+    assert sample.array.dtype == np.uint8
+    assert sample.spacing is None
+    np.testing.assert_array_equal(sample.array, RGB.transpose(2, 0, 1))
+
+
+def test_jpeg_is_close(tmp_path: Path) -> None:
+    smooth = np.add.outer(np.arange(32), np.arange(40)).astype(np.uint8) * 3
+    Image.fromarray(smooth).save(tmp_path / "a.jpg", quality=95)
+    array = read_one(tmp_path).array
+    assert array.shape == (1, 32, 40)
+    assert np.abs(array[0].astype(int) - smooth).max() < 8
+
+
+def test_gray_and_16_bit_gray(tmp_path: Path) -> None:
+    wide = GRAY.astype(np.uint16) * 257 - 3
+    for name, array in (("a", GRAY), ("b", wide)):
+        Image.fromarray(array).save(tmp_path / f"{name}.png")
+    source = open_source(str(tmp_path), DataConfig())
+    np.testing.assert_array_equal(source.read(0).array, GRAY[None])
+    np.testing.assert_array_equal(source.read(1).array, wide[None])
+    assert source.read(1).array.dtype == np.uint16
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_16_bit_colour_png_keeps_its_16_bits(tmp_path: Path, channels: int) -> None:
+    colour = RNG.integers(0, 2**16, (5, 4, channels)).astype(np.uint16)
+    colour[..., 3:] = 2**16 - 1
+    write_16_bit_png(tmp_path / "a.png", colour)
+    np.testing.assert_array_equal(read_one(tmp_path).array, colour[..., :3].transpose(2, 0, 1))
+
+
+def write_16_bit_png(path: Path, array: npt.NDArray[np.uint16]) -> None:
+    """A PNG by hand: Pillow cannot write colour with 16 bits."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width, channels = array.shape
+    header = struct.pack(">IIBBBBB", width, height, 16, {3: 2, 4: 6}[channels], 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in array)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+
+
+def test_transparency_is_laid_over_black(tmp_path: Path) -> None:
+    alpha = np.array([[0, 128, 255]], dtype=np.uint8)
+    colour = np.full((1, 3, 3), 200, dtype=np.uint8)
+    Image.fromarray(np.dstack([colour, alpha])).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_one(tmp_path).array, np.full((3, 1, 1), 1) * [[[0, 100, 200]]])
+
+
+def test_gray_with_alpha_stays_gray(tmp_path: Path) -> None:
+    Image.fromarray(np.dstack([GRAY, np.full_like(GRAY, 255)])).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_one(tmp_path).array, GRAY[None])
+
+
+def test_palettes_become_their_colours(tmp_path: Path) -> None:
+    image = Image.new("P", (3, 1))
+    image.putdata([0, 1, 2])
+    image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
+    image.save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_one(tmp_path).array[:, 0], [[10, 40, 70], [20, 50, 80], [30, 60, 90]])
+
+
+def test_gray_palette_and_black_and_white_are_gray(tmp_path: Path) -> None:
+    image = Image.new("P", (2, 1))
+    image.putdata([1, 0])
+    image.putpalette([5, 5, 5, 9, 9, 9])
+    image.save(tmp_path / "a.png")
+    bits = Image.new("1", (2, 1))
+    bits.putdata([1, 0])
+    bits.save(tmp_path / "b.png")
+    source = open_source(str(tmp_path), DataConfig())
+    np.testing.assert_array_equal(source.read(0).array, [[[9, 5]]])
+    np.testing.assert_array_equal(source.read(1).array, [[[255, 0]]])
+
+
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
+    image = Image.fromarray(GRAY)
+    exif = image.getexif()
+    exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
+    image.save(tmp_path / "a.png", exif=exif)
+    np.testing.assert_array_equal(read_one(tmp_path).array[0], np.rot90(GRAY, -1))
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "expected"),
+    [
+        (VOLUME[0], {}, VOLUME[:1]),
+        (VOLUME, {}, VOLUME[None]),
+        (VOLUME, {"compression": "zlib"}, VOLUME[None]),
+        (np.moveaxis(VOLUME, 0, -1), {"photometric": "minisblack", "planarconfig": "contig"}, VOLUME),
+        (VOLUME, {"photometric": "minisblack", "planarconfig": "separate"}, VOLUME),
+        (
+            VOLUME.reshape(7, 2, 4, 9),
+            {"imagej": True, "metadata": {"axes": "ZCYX"}},
+            VOLUME.reshape(7, 2, 4, 9).swapaxes(0, 1),
+        ),
+    ],
+    ids=["float image", "pages", "compressed pages", "channels last", "channels first", "ImageJ stack"],
+)
+def test_tiff_axes(
+    tmp_path: Path, array: npt.NDArray[np.float32], options: dict[str, object], expected: npt.NDArray[np.float32]
+) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", array, **options)  # type: ignore[arg-type]
+    source = open_one(tmp_path)
+    np.testing.assert_array_equal(source.read(0).array, expected)
+    assert source.spatial_dims == expected.ndim - 1
+
+
+def test_tiff_alpha_is_dropped(tmp_path: Path) -> None:
+    rgba = np.dstack([RGB, np.full((6, 9), 255, np.uint8)])
+    tifffile.imwrite(tmp_path / "a.tif", rgba, photometric="rgb", extrasamples=["unassalpha"])
+    np.testing.assert_array_equal(read_one(tmp_path).array, RGB.transpose(2, 0, 1))
+
+
+def test_nifti_is_turned_to_canonical_axes(tmp_path: Path, write_nifti: WriteNifti) -> None:
+    # Stored as (inferior, right-to-left, anterior): canonical X = -axis 1, Y = axis 2, Z = -axis 0.
+    affine = np.array([[0, -2, 0, 0], [0, 0, 3, 0], [-5, 0, 0, 0], [0, 0, 0, 1.0]])
+    write_nifti(tmp_path / "a.nii.gz", VOLUME, affine)
+    array, spacing = read_one(tmp_path)
+    np.testing.assert_array_equal(array[0], VOLUME.transpose(1, 2, 0)[::-1, :, ::-1])
+    assert spacing == (2.0, 3.0, 5.0)
+
+
+def test_nifti_scaling_and_channels(tmp_path: Path, write_nifti: WriteNifti) -> None:
+    values = 2.0 * np.arange(48).reshape(2, 3, 4, 2) - 10
+    write_nifti(tmp_path / "a.nii", values.astype(np.int16), scaling=(2.0, -10.0))
+    np.testing.assert_allclose(read_one(tmp_path).array, np.moveaxis(values, -1, 0))
+
+
+def test_nifti_keeps_integers(tmp_path: Path, write_nifti: WriteNifti) -> None:
+    write_nifti(tmp_path / "a.nii", np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
+    assert read_one(tmp_path).array.dtype == np.uint8
+
+
+def test_numpy_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VOLUME)
+    np.savez(tmp_path / "b.npz", image=VOLUME + 1, mask=VOLUME > 0)
+    source = open_source(str(tmp_path), DataConfig())
+    np.testing.assert_array_equal(source.read(0).array, VOLUME[None])
+    np.testing.assert_array_equal(source.read(1).array, VOLUME[None] + 1)
+
+
+def test_boolean_arrays_become_black_and_white(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VOLUME > 0)
+    array = read_one(tmp_path).array
+    assert array.dtype == np.uint8
+    np.testing.assert_array_equal(array[0] == 255, VOLUME > 0)
+    np.testing.assert_array_equal(array[0] == 0, VOLUME <= 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((20, 30), None),
+        ((3, 3), None),
+        ((20, 30, 3), -1),
+        ((20, 30, 4), -1),
+        ((3, 20, 30), 0),
+        ((20, 30, 5), None),
+        ((20, 20, 20, 2), -1),
+        ((6, 20, 20, 20), 0),
+        ((20, 20, 20, 9), -1),
+    ],
+)
+def test_channel_rule(shape: tuple[int, ...], axis: int | None) -> None:
+    assert channel_axis(shape) == axis
+
+
+def damage(path: Path, keep: float) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.95])
+@pytest.mark.parametrize(
+    "name", ["a.png", "a.jpg", "a.bmp", "one.tif", "stack.tif", "a.nii", "a.nii.gz", "a.npy", "a.npz"]
+)
+def test_truncated_files_are_named(tmp_path: Path, name: str, keep: float) -> None:
+    noise = RNG.integers(0, 256, (32, 33, 34), dtype=np.uint8)
+    for path in (tmp_path / f"intact_{name}", tmp_path / f"z_{name}"):
+        if name.endswith(("png", "jpg", "bmp")):
+            Image.fromarray(noise[0]).save(path)
+        elif name.endswith("tif"):
+            tifffile.imwrite(path, noise[0] if name == "1.tif" else noise, compression="zlib")
+        elif ".nii" in name:
+            write_nifti(path, noise)
+        else:
+            (np.save if name.endswith("npy") else np.savez)(path, noise)
+    damage(tmp_path / f"z_{name}", keep)
+    source = open_source(str(tmp_path), DataConfig())
+    with quiet_readers():
+        assert source.read(0).array.size > 0
+        with pytest.raises(InputError, match=f"cannot read .*z_{name}: ."):
+            source.read(1)
+
+
+def test_text_named_png(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("not an image")
+    with pytest.raises(InputError, match=r"a\.png: its content is not an image"):
+        read_one(tmp_path)
+
+
+def test_damaged_gzip_stream(tmp_path: Path) -> None:
+    path = tmp_path / "a.nii.gz"
+    path.write_bytes(gzip.compress(b"far too short for a header"))
+    with pytest.raises(InputError, match=r"cannot read .*a\.nii\.gz"):
+        read_one(tmp_path)
+
+
+def test_object_array_is_never_unpickled(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (Path.write_text, (tmp_path / "sprung", "!"))
+
+    np.save(tmp_path / "a.npy", np.array([[Trap()] * 2] * 2, dtype=object), allow_pickle=True)
+    np.save(tmp_path / "b.npy", VOLUME)
+    source = open_source(str(tmp_path), DataConfig())
+    with pytest.raises(InputError, match=r"a\.npy: .*pickles are never opened"):
+        source.read(0)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_complex_values_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VOLUME.astype(np.complex64))
+    with pytest.raises(InputError, match="complex64"):
+        read_one(tmp_path)
+
+
+def test_quiet_readers_restores_levels() -> None:
+    logger = logging.getLogger("tifffile")
+    before = logger.level
+    with quiet_readers():
+        assert not logger.isEnabledFor(logging.ERROR)
+    assert logger.level == before
+
+
+def test_huge_image_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.fromarray(GRAY).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(InputError, match="safety limit"):
+        read_one(tmp_path)

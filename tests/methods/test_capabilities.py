@@ -1,0 +1,65 @@
+"""The capability table against counts made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from icone.methods import METHODS
+from icone.methods.capabilities import Capability, capabilities
+
+DIM, ENCODER, INSTANCES, CLASSES = 10, 1000, 50, 4
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Capability]:
+    table = capabilities(dim=DIM, encoder_parameters=ENCODER, num_instances=INSTANCES, num_classes=CLASSES)
+    return {row.name: row for row in table}
+
+
+def test_every_method_has_a_row_that_says_everything(rows: dict[str, Capability]) -> None:
+    assert list(rows) == list(METHODS)
+    for row in rows.values():
+        assert row.summary.endswith(".")
+        assert row.prevents_collapse
+        assert bool(row.why_not_smaller) == (row.smallest_batch > 1)
+    assert {row.name for row in rows.values() if row.needs_labels} == {
+        "cross_entropy",
+        "supcon",
+        "icone_class",
+        "icone_instance",
+    }
+
+
+def linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def test_tables_and_classifiers_grow_with_the_data(rows: dict[str, Capability]) -> None:
+    assert rows["icone"].extra_parameters == INSTANCES * DIM
+    assert rows["icone_instance"].extra_parameters == INSTANCES * DIM
+    assert rows["diet"].extra_parameters == INSTANCES * DIM
+    assert rows["icone_class"].extra_parameters == CLASSES * DIM
+    assert rows["cross_entropy"].extra_parameters == linear(DIM, CLASSES)
+    for name in ("icone", "icone_instance", "diet", "icone_class", "cross_entropy", "supcon"):
+        assert rows[name].extra_numbers == 0
+        assert rows[name].extra_bytes == 16 * rows[name].extra_parameters
+
+
+def test_heads_have_the_published_sizes(rows: dict[str, Capability]) -> None:
+    assert rows["simclr"].extra_parameters == linear(DIM, 2048) + 2 * 2048 + linear(2048, 128)
+    assert rows["swav"].extra_parameters == rows["simclr"].extra_parameters + 300 * 128
+    assert rows["vicreg"].extra_parameters == linear(DIM, 2048) + 2 * linear(2048, 2048) + 2 * 2 * 2048
+    assert rows["supcon"].extra_parameters == linear(DIM, DIM) + linear(DIM, 128)
+    projector = linear(DIM, 4096) + 2 * 4096 + linear(4096, 256)
+    predictor = linear(256, 4096) + 2 * 4096 + linear(4096, 256)
+    assert rows["byol"].extra_parameters == projector + predictor
+    dino = linear(DIM, 2048) + linear(2048, 2048) + linear(2048, 256) + 256 * 65536
+    assert rows["dino"].extra_parameters == dino
+
+
+def test_copies_and_queues_are_counted_as_kept(rows: dict[str, Capability]) -> None:
+    head = linear(DIM, DIM) + linear(DIM, 128)
+    assert rows["moco"].extra_parameters == head
+    assert rows["moco"].extra_numbers == ENCODER + head + 4096 * 128 + 1  # copy, queue and its pointer
+    assert rows["moco"].extra_bytes == 16 * head + 4 * rows["moco"].extra_numbers
+    assert rows["dino"].extra_numbers == ENCODER + rows["dino"].extra_parameters + 65536

@@ -1,0 +1,250 @@
+"""What every method promises, checked for all of them on points, images and volumes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from icone.encoders import build_encoder
+from icone.errors import InputError
+from icone.methods import METHODS, Method, Setting, build_method, method_options, parse_options
+
+INSTANCES, CLASSES, EPOCHS = 7, 3, 10
+SAMPLE_SHAPES = {"points": (5,), "image": (1, 64, 64), "volume": (1, 16, 16, 16)}
+
+# Heads of a size that a test can afford; everything else stays at its default.
+SMALL = {
+    "simclr": ["hidden=32"],
+    "moco": ["queue_size=16"],
+    "swav": ["hidden=32", "prototypes=12"],
+    "byol": ["hidden=32", "out=16"],
+    "vicreg": ["hidden=32"],
+    "dino": ["hidden=32", "bottleneck=16", "outputs=64"],
+}
+ALL = pytest.mark.parametrize("name", list(METHODS))
+ON_EVERY_INPUT = pytest.mark.parametrize("kind", list(SAMPLE_SHAPES))
+
+
+def make_encoder(kind: str) -> nn.Module:
+    if kind == "points":
+        return build_encoder(in_channels=5, spatial_dims=0, features=16)
+    if kind == "image":  # with BatchNorm
+        return build_encoder("test_resnet", in_channels=1, spatial_dims=2, size=64)
+    return build_encoder("resnet10_3d", in_channels=1, spatial_dims=3, size=16, width=0.125, features=16, norm="group")
+
+
+def make_setting(batch_size: int, num_views: int = 2) -> Setting:
+    return Setting(
+        num_instances=INSTANCES,
+        batch_size=batch_size,
+        num_views=num_views,
+        epochs=EPOCHS,
+        labels=torch.arange(INSTANCES) % CLASSES,
+        num_classes=CLASSES,
+    )
+
+
+def make_method(name: str, kind: str = "points", batch_size: int = 4, num_views: int = 2) -> Method:
+    torch.manual_seed(0)
+    return build_method(name, make_encoder(kind), make_setting(batch_size, num_views), SMALL.get(name, ()))
+
+
+def make_batch(kind: str, batch_size: int, num_views: int = 2, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    views = torch.randn(batch_size, num_views, *SAMPLE_SHAPES[kind], generator=generator)
+    index = torch.randperm(INSTANCES, generator=generator)[:batch_size]
+    return views, index, index % CLASSES
+
+
+def step(method: Method, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, ...], progress: float) -> Tensor:
+    """One training step as the loop does it; returns the loss."""
+    at = torch.tensor(progress)
+    optimizer.zero_grad()
+    loss = method(*batch, at)["loss"]
+    loss.backward()
+    optimizer.step()
+    method.after_step(at)
+    return loss.detach()
+
+
+def train(method: Method, kind: str, batch_size: int, steps: range) -> list[Tensor]:
+    """Train on batches drawn from the numbers of the steps, with the random numbers of each step fixed."""
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.05)
+    losses = []
+    for i in steps:
+        torch.manual_seed(i)
+        losses.append(step(method, optimizer, make_batch(kind, batch_size, seed=i), progress=0.05 + i / 10))
+    return losses
+
+
+@ALL
+@ON_EVERY_INPUT
+def test_smallest_batch_is_finite_and_reaches_the_encoder(name: str, kind: str) -> None:
+    smallest = METHODS[name].min_batch_size
+    method = make_method(name, kind, smallest)
+    terms = method(*make_batch(kind, smallest), torch.tensor(0.5))
+    assert all(term.ndim == 0 and term.isfinite() for term in terms.values())
+    assert [term.requires_grad for term in terms.values()] == [True] + [False] * (len(terms) - 1)
+    terms["loss"].backward()
+    gradients = [p.grad for p in method.encoder.parameters() if p.grad is not None]
+    assert all(g.isfinite().all() for g in gradients)
+    assert sum(float(g.abs().sum()) for g in gradients) > 1e-5
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].min_batch_size > 1])
+def test_below_the_smallest_batch_it_says_why(name: str) -> None:
+    smallest = METHODS[name].min_batch_size
+    with pytest.raises(InputError, match=f"{name} needs a batch size of {smallest} or more, got .*: .{{20}}"):
+        make_method(name, batch_size=smallest - 1)
+
+
+def test_smallest_batches_are_the_ones_of_the_literature() -> None:
+    assert {name for name in METHODS if METHODS[name].min_batch_size > 1} == {
+        "simclr",
+        "swav",
+        "byol",
+        "vicreg",
+        "supcon",
+    }
+
+
+@ALL
+def test_one_view_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="views must be at least 2"):
+        make_method(name, num_views=1)
+
+
+@ALL
+def test_asks_for_labels_only_where_it_needs_them(name: str) -> None:
+    unlabelled = Setting(num_instances=INSTANCES, batch_size=4)
+    encoder = make_encoder("points")
+    if METHODS[name].needs_labels:
+        with pytest.raises(InputError, match="needs a label"):
+            build_method(name, encoder, unlabelled)
+    else:
+        build_method(name, encoder, unlabelled, SMALL.get(name, ()))
+
+
+@ALL
+@ON_EVERY_INPUT
+def test_state_round_trips_to_the_same_losses(name: str, kind: str) -> None:
+    method = make_method(name, kind)
+    train(method, kind, 4, range(2))
+    saved = copy.deepcopy(method.state_dict())
+    ahead = train(method, kind, 4, range(2, 4))
+
+    torch.manual_seed(99)  # other initial weights, queues, copies
+    restored = build_method(name, make_encoder(kind), make_setting(4), SMALL.get(name, ()))
+    restored.load_state_dict(saved)
+    assert train(restored, kind, 4, range(2, 4)) == ahead
+
+
+@ALL
+def test_same_seed_same_losses(name: str) -> None:
+    first, second = (train(make_method(name), "points", 4, range(3)) for _ in range(2))
+    assert first == second
+
+
+@ALL
+@ON_EVERY_INPUT
+def test_short_last_batch_trains(name: str, kind: str) -> None:
+    method = make_method(name, kind, batch_size=4)
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.01)
+    for batch_size in (4, 3, 1, 4):
+        names = method(*make_batch(kind, batch_size), torch.tensor(0.5)).keys()
+        assert names == method(*make_batch(kind, 4), torch.tensor(0.5)).keys()
+        loss = step(method, optimizer, make_batch(kind, batch_size), progress=0.5)
+        assert loss.isfinite()
+    assert all(p.isfinite().all() for p in method.parameters())
+
+
+@ALL
+def test_takes_more_than_two_views(name: str) -> None:
+    method = make_method(name, num_views=4)
+    loss = method(*make_batch("points", 4, num_views=4), torch.tensor(0.5))["loss"]
+    loss.backward()
+    assert loss.isfinite()
+
+
+class ForbidHostSynchronisation(TorchDispatchMode):
+    """Fails on operations that wait for the device, or whose result has a size that depends on data."""
+
+    FORBIDDEN = (
+        "_local_scalar_dense",
+        "item",
+        "nonzero",
+        "masked_select",
+        "equal",
+        "is_nonzero",
+        "_unique2",
+        "unique_consecutive",
+        "unique_dim",
+        "repeat_interleave.Tensor",
+    )
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = str(func).removeprefix("aten.")
+        assert name not in self.FORBIDDEN, name
+        assert name.split(".")[0] not in self.FORBIDDEN, name
+        if name.startswith("index."):
+            assert all(i is None or i.dtype != torch.bool for i in args[1]), "indexing by a boolean mask"
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_guard_catches_what_it_is_for() -> None:
+    x = torch.arange(3.0)
+    for offence in (lambda: float(x.sum()), lambda: x[x > 1], lambda: bool(x[0] > 1), lambda: x.nonzero()):
+        with pytest.raises(AssertionError), ForbidHostSynchronisation():
+            offence()
+
+
+@ALL
+def test_never_waits_for_the_device(name: str) -> None:
+    method = make_method(name)
+    batch, progress = make_batch("points", 4), torch.tensor(0.5)
+    with ForbidHostSynchronisation():
+        method(*batch, progress)["loss"].backward()
+        method.after_step(progress)
+
+
+@ALL
+def test_encoder_needs_no_index_and_is_the_one_given(name: str) -> None:
+    method = make_method(name)
+    before = copy.deepcopy(method.encoder)
+    train(method, "points", 4, range(2))
+    x = torch.randn(3, 5)
+    assert method.encoder(x).shape == (3, 16)
+    assert not torch.equal(method.encoder(x), before(x))
+
+
+@ALL
+def test_options_parse_and_have_typed_defaults(name: str) -> None:
+    defaults = method_options(name)
+    assert all(isinstance(default, bool | int | float | str) for default in defaults.values())
+    texts = [f"{key}={value}" for key, value in defaults.items()]
+    assert parse_options(name, texts) == defaults
+    with pytest.raises(InputError, match="unknown option"):
+        parse_options(name, ["no_such_option=1"])
+
+
+@ALL
+def test_per_instance_tables_have_one_row_per_instance(name: str) -> None:
+    state = make_method(name).state_dict()
+    assert all(len(state[table]) == INSTANCES for table in METHODS[name].per_instance)
+
+
+@ALL
+def test_copies_are_not_trained(name: str) -> None:
+    """Moving copies hold no gradient, so that neither the optimizer nor clipping touches them."""
+    method = make_method(name)
+    method(*make_batch("points", 4), torch.tensor(0.5))["loss"].backward()
+    copies = [p for n, p in method.named_parameters() if n.startswith(("key_", "target_", "teacher_"))]
+    assert bool(copies) == (name in {"moco", "byol", "dino"})
+    assert not any(p.requires_grad or p.grad is not None for p in copies)

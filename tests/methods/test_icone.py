@@ -1,0 +1,108 @@
+"""The heart: IConE's loss is the paper's equation, and reaches encoder and table."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from icone.encoders import build_encoder
+from icone.errors import InputError
+from icone.methods import AnchorTable, IConE, IConELoss, Setting, build_method, parse_options
+
+
+def brute_force(z: Tensor, index: Tensor, table: Tensor, per: str) -> Tensor:
+    """Equations 2, 4 and 5 of the paper as loops."""
+    batch, views, _ = z.shape
+    n = len(table)
+    z, e = z / z.norm(dim=-1, keepdim=True), table / table.norm(dim=-1, keepdim=True)
+    vv = vi = div = torch.zeros((), dtype=z.dtype)
+    for b in range(batch):
+        for v in range(views):
+            vi = vi + (1 - z[b, v] @ e[index[b]]) / (batch * views)
+            for w in range(v):
+                vv = vv + (1 - z[b, v] @ z[b, w]) * 2 / (views * (views - 1)) / batch
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                div = div + (e[i] @ e[j]).clamp(min=0) ** 2 / (n * (n - 1) if per == "pair" else n)
+    return vv + vi + div
+
+
+@pytest.mark.parametrize("per", ["pair", "anchor"])
+@pytest.mark.parametrize("shape", [(1, 2, 5), (4, 3, 7)])
+def test_loss_and_gradients_are_the_printed_ones(shape: tuple[int, int, int], per: str) -> None:
+    torch.manual_seed(0)
+    z = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    index = torch.tensor([3, 0, 5, 1])[: shape[0]]
+    loss = IConELoss(num_instances=9, dim=shape[2], normalisation=per).double()
+    expected = brute_force(z, index, loss.anchors.weight, per)
+    wanted = torch.autograd.grad(expected, [z, loss.anchors.weight])
+    got = torch.autograd.grad(loss(z, index), [z, loss.anchors.weight])
+    torch.testing.assert_close(loss(z, index), expected)
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_index_addresses_the_table() -> None:
+    """An alignment that ignores the dataset index would pull the first rows."""
+    loss = IConELoss(num_instances=9, dim=4, diversity_weight=0.0)
+    loss(torch.randn(2, 2, 4), torch.tensor([6, 2])).backward()
+    assert loss.anchors.weight.grad is not None
+    assert loss.anchors.weight.grad.norm(dim=1).nonzero().flatten().tolist() == [2, 6]
+
+
+def test_diversity_moves_every_anchor_and_leaves_the_encoder_alone() -> None:
+    z = torch.randn(1, 2, 4, requires_grad=True)
+    loss = IConELoss(num_instances=9, dim=4, view_weight=0.0, anchor_weight=0.0)
+    loss(z, torch.tensor([0])).backward()
+    assert z.grad is not None
+    assert loss.anchors.weight.grad is not None
+    assert z.grad.abs().max() == 0
+    assert (loss.anchors.weight.grad.norm(dim=1) > 0).all()
+
+
+def test_weights_scale_their_terms_and_terms_come_unweighted() -> None:
+    z, index = torch.randn(2, 2, 4), torch.tensor([0, 1])
+    loss = IConELoss(num_instances=5, dim=4, view_weight=2.0, anchor_weight=3.0, diversity_weight=0.5)
+    terms = loss.terms(z, index)
+    weighted = 2 * terms["view_consistency"] + 3 * terms["anchor_alignment"] + 0.5 * terms["diversity"]
+    torch.testing.assert_close(terms["loss"], weighted)
+
+
+def test_anchor_table_starts_small_and_is_used_normalised() -> None:
+    table = AnchorTable(2000, 64)
+    assert table.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    torch.testing.assert_close(table().norm(dim=1), torch.ones(2000))
+    pairs = table() @ table().T
+    expected = (pairs.sum() - pairs.diagonal().sum()) / (2000 * 1999)
+    assert table.mean_cosine().item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_options_reach_the_objective() -> None:
+    encoder = build_encoder(in_channels=2, spatial_dims=0, features=4)
+    method = build_method("icone", encoder, Setting(num_instances=6), ["decay_anchors=no", "diversity=sigreg"])
+    assert isinstance(method, IConE)
+    assert [p is method.objective.anchors.weight for p in method.undecayed()] == [True]
+    assert build_method("icone", encoder, Setting(num_instances=6)).undecayed() == []
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("diversity=orthogonalty", "did you mean orthogonality"),
+        ("normalisation=row", "unknown normalisation"),
+        ("view_wait=1", "did you mean view_weight"),
+        ("view_weight=heavy", "no float"),
+        ("decay_anchors=perhaps", "no bool"),
+        ("view_weight", "name=value"),
+    ],
+)
+def test_wrong_options_are_refused(option: str, words: str) -> None:
+    encoder = build_encoder(in_channels=2, spatial_dims=0)
+    with pytest.raises(InputError, match=words):
+        build_method("icone", encoder, Setting(num_instances=6), [option])
+
+
+def test_parse_options_reads_by_the_type_of_the_default() -> None:
+    assert parse_options("icone", ["init_std=1e-1"]) == {"init_std": 0.1}

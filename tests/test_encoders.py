@@ -1,0 +1,97 @@
+"""Encoders by name: shapes, channels, and sentences for what cannot work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from icone.encoders import build_encoder, check_batch_norm, num_features
+from icone.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "features"),
+    [
+        ({"spatial_dims": 2, "in_channels": 3, "size": 64}, 384),
+        ({"spatial_dims": 2, "in_channels": 1, "size": (32, 48)}, 384),
+        ({"name": "resnet10t", "spatial_dims": 2, "in_channels": 5, "size": 50}, 512),
+        ({"name": "resnet10t", "spatial_dims": 2, "in_channels": 3, "size": 32, "features": 24}, 24),
+        ({"spatial_dims": 3, "in_channels": 2, "size": (16, 24, 32), "width": 0.125}, 512),
+        (
+            {
+                "name": "resnet10_3d",
+                "spatial_dims": 3,
+                "in_channels": 1,
+                "size": 28,
+                "width": 0.125,
+                "features": 9,
+            },
+            9,
+        ),
+        ({"spatial_dims": 0, "in_channels": 2, "features": 2}, 2),
+    ],
+)
+def test_encoder_maps_a_batch_to_features(arguments: dict[str, Any], features: int) -> None:
+    encoder = build_encoder(**arguments)
+    size, dims = arguments.get("size", ()), arguments["spatial_dims"]
+    shape = (size,) * dims if isinstance(size, int) else size
+    assert num_features(encoder) == features
+    assert encoder(torch.randn(2, arguments["in_channels"], *shape)).shape == (2, features)
+    assert encoder.training
+
+
+def test_the_paper_s_networks() -> None:
+    vit: Any = build_encoder(spatial_dims=2, in_channels=3, size=224)
+    assert (len(vit.blocks), vit.blocks[0].attn.num_heads, vit.patch_embed.patch_size) == (12, 6, (16, 16))
+    volumes: Any = build_encoder(spatial_dims=3, in_channels=1, size=64)
+    assert volumes.conv1.stride == (2, 2, 2)
+    reached: list[torch.Size] = []
+    volumes.layer4.register_forward_hook(lambda _, __, output: reached.append(output.shape))
+    with torch.no_grad():
+        volumes.eval()(torch.zeros(1, 1, 64, 64, 64))
+    assert reached == [torch.Size((1, 512, 2, 2, 2))]
+
+
+@pytest.mark.parametrize(
+    ("norm", "kind"), [("batch", nn.BatchNorm3d), ("group", nn.GroupNorm), ("instance", nn.InstanceNorm3d)]
+)
+def test_norm_of_volume_networks(norm: str, kind: type[nn.Module]) -> None:
+    encoder = build_encoder(spatial_dims=3, in_channels=1, size=32, norm=norm, width=0.125)
+    norms = [m for m in encoder.modules() if isinstance(m, (nn.modules.batchnorm._NormBase, nn.GroupNorm))]
+    assert norms
+    assert all(isinstance(m, kind) and len(list(m.parameters())) == 2 for m in norms)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            {"name": "vit_smal_patch16_224", "spatial_dims": 2, "size": 64},
+            "did you mean vit_small_patch16_224",
+        ),
+        ({"spatial_dims": 2, "size": 40}, "multiple of the patch"),
+        ({"name": "resnet18_3d", "spatial_dims": 2, "size": 64}, "not for 2D"),
+        ({"name": "resnet18", "spatial_dims": 3, "size": 64}, "did you mean resnet18_3d"),
+        ({"spatial_dims": 3, "size": 12}, "12×12×12 does not survive"),
+        ({"spatial_dims": 3, "size": 32, "norm": "layer"}, "unknown norm"),
+        ({"spatial_dims": 3, "size": 32, "width": 0.1}, "multiple of 1/8"),
+        ({"name": "resnet18", "spatial_dims": 0}, "not for points"),
+        ({"spatial_dims": 1}, "spatial_dims"),
+    ],
+)
+def test_what_cannot_work_is_said(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        build_encoder(**{"in_channels": 1, **arguments})
+
+
+def test_batch_norm_over_two_values_is_refused() -> None:
+    encoder = build_encoder("resnet10_3d", spatial_dims=3, in_channels=1, size=28, width=0.125)
+    with pytest.raises(InputError, match=r"layer4.* 2 values per channel"):
+        check_batch_norm(encoder, (1, 28, 28, 28), rows=2)
+    check_batch_norm(encoder, (1, 28, 28, 28), rows=4)
+    assert encoder.training
+    grouped = build_encoder("resnet10_3d", spatial_dims=3, in_channels=1, size=28, width=0.125, norm="group")
+    check_batch_norm(grouped, (1, 28, 28, 28), rows=2)

@@ -1,0 +1,143 @@
+"""The step: schedule, decay, accumulation, clipping, and figures without host synchronisation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from icone.config import PretrainConfig
+from icone.data import Batch
+from icone.encoders import build_encoder
+from icone.methods import Method, Setting, build_method
+from icone.training.meter import Meter
+from icone.training.step import TrainStep
+from icone.views import Views
+
+CPU = torch.device("cpu")
+
+
+class Copies(Views):
+    """Views that change nothing, so that steps can be compared."""
+
+    def augment(self, images: Tensor) -> Tensor:
+        return images
+
+    def plain(self, images: Tensor) -> Tensor:
+        return images
+
+
+def make_step(options: tuple[str, ...] = (), total: int = 10, **settings: Any) -> TrainStep:
+    torch.manual_seed(0)
+    encoder = build_encoder(in_channels=3, spatial_dims=0, features=4)
+    method = build_method("icone", encoder, Setting(num_instances=8), options)
+    return TrainStep(method, Copies(), PretrainConfig(source="none", **settings), total, CPU)
+
+
+def batch(*index: int) -> Batch:
+    images = torch.arange(24.0).reshape(8, 3).sin()
+    chosen = torch.tensor(index)
+    return Batch(images[chosen], chosen, torch.full((len(index),), -1))
+
+
+def weights(method: Method) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in method.named_parameters()}
+
+
+def test_learning_rate_follows_a_cosine_to_zero() -> None:
+    step = make_step(lr=0.5, total=4)
+    seen = []
+    for _ in range(4):
+        step([batch(0)])
+        seen.append(step.optimizer.param_groups[0]["lr"].item())
+    assert seen == pytest.approx([0.25 * (1 + math.cos(math.pi * i / 4)) for i in range(4)])
+
+
+def test_first_update_is_adamw_s() -> None:
+    """After one step Adam moves every weight by lr·sign(gradient); decay shrinks it by lr·decay first."""
+    step = make_step(lr=0.01, weight_decay=0.1)
+    before = weights(step.method)
+    step([batch(1, 2)])
+    for name, p in step.method.named_parameters():
+        assert p.grad is not None
+        moved = p.grad.abs() > 1e-4  # where Adam's epsilon does not matter
+        expected = before[name] * (1 - 0.01 * 0.1) - 0.01 * p.grad.sign()
+        torch.testing.assert_close(p.detach()[moved], expected[moved], rtol=1e-3, atol=1e-4)
+
+
+def test_anchors_can_be_spared_from_decay() -> None:
+    """Without any gradient only decay moves a parameter."""
+    silent = ("view_weight=0", "anchor_weight=0", "diversity_weight=0")
+    for option, spared in (("decay_anchors=yes", False), ("decay_anchors=no", True)):
+        step = make_step((*silent, option), lr=0.1, weight_decay=0.5)
+        before = weights(step.method)["objective.anchors.weight"]
+        step([batch(0)])
+        after = weights(step.method)["objective.anchors.weight"]
+        torch.testing.assert_close(after, before if spared else before * (1 - 0.05))
+
+
+def test_accumulated_batches_are_one_large_batch() -> None:
+    whole, parts = make_step(lr=0.01), make_step(lr=0.01)
+    whole([batch(0, 1, 2)])
+    parts([batch(0, 1), batch(2)])
+    for (name, a), b in zip(weights(whole.method).items(), weights(parts.method).values(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+    assert whole.meter.means() == pytest.approx(parts.meter.means())
+
+
+def test_clipping_limits_the_gradient_norm() -> None:
+    step = make_step(clip_gradient=1e-3)
+    step([batch(0, 1)])
+    norm = torch.stack([p.grad.norm() for p in step.method.parameters() if p.grad is not None]).norm()
+    assert norm.item() == pytest.approx(1e-3, rel=1e-3)
+
+
+class NoReading(TorchDispatchMode):
+    """Fails where the host would wait for a value of the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default), func
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_reads_nothing_back() -> None:
+    step = make_step()
+    step([batch(0)])
+    with NoReading():
+        step([batch(1)])
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), NoReading():
+        step.count.item()
+
+
+def test_the_first_bad_step_and_its_terms_are_kept() -> None:
+    meter = Meter(CPU)
+    for i, loss in enumerate([1.0, float("inf"), float("nan"), 2.0]):
+        meter.add({"loss": torch.tensor(loss), "part": torch.tensor(float(i))}, 1, torch.tensor(i))
+    assert int(meter.first_bad) == 1
+    assert meter.bad_terms["part"].item() == 1.0
+
+
+def test_means_weigh_a_short_batch_by_its_size() -> None:
+    meter = Meter(CPU)
+    meter.add({"loss": torch.tensor(1.0)}, 3, torch.tensor(0))
+    meter.add({"loss": torch.tensor(5.0)}, 1, torch.tensor(1))
+    assert meter.means() == {"loss": 2.0}
+    copy = Meter(CPU)
+    copy.load(meter.state())
+    assert copy.means() == {"loss": 2.0}
+    meter.reset()
+    assert meter.means() == {"loss": 0.0}
+
+
+def test_every_parameter_is_optimised_once() -> None:
+    step = make_step(("decay_anchors=no",))
+    held = [p for group in step.optimizer.param_groups for p in group["params"]]
+    assert len(held) == len({id(p) for p in held}) == len(list(step.method.parameters()))
+    assert isinstance(step.method.encoder, nn.Module)
