@@ -179,6 +179,9 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
 
     def __post_init__(self) -> None:
         """Refuse numbers that no run can use; what depends on the data is checked where it is known."""
+        for name in ("data_root", "labels"):  # a text is as good as a path
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else Path(value))
         _require("views", self.views, self.views >= 2, "at least 2, because views of one instance are compared")
         _require("batch-size", self.batch_size, self.batch_size >= 1, "at least 1")
         _require("epochs", self.epochs, self.epochs >= 1, "at least 1")

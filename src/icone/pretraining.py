@@ -99,7 +99,8 @@ def _continue(run: Run, config: PretrainConfig, extend: bool, console: Console) 
         )
     saved = load_state(run)
     data = _load(config, console)
-    change = compare_instances(saved.ids, run.instances["digests"], data.train.ids, _digests(data))
+    known_ids = saved.ids if saved else run.instances["ids"]
+    change = compare_instances(known_ids, run.instances["digests"], data.train.ids, _digests(data))
     if change and not extend:
         raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
     method, views = make_method(config, data), make_views(config, data.preparation)

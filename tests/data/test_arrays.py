@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,9 @@ def test_close_frees_and_reading_goes_on(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", np.arange(128).reshape(2, 8, 8))
     source = open_source(str(tmp_path / "a.npz"), DataConfig())
     before = source.read(1).array.copy()
+    whole = weakref.ref(source._array)  # type: ignore[attr-defined]
     source.close()
+    assert whole() is None
     np.testing.assert_array_equal(source.read(1).array, before)
 
 

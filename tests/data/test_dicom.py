@@ -54,13 +54,13 @@ def write_series(folder: Path, uid: str, suffix: str = ".dcm") -> None:
 
 @pytest.mark.parametrize("suffix", [".dcm", ""])
 def test_series_in_subfolders(tmp_path: Path, suffix: str) -> None:
-    for patient in ("p2", "p1"):
-        write_series(tmp_path / patient / "ct", generate_uid(), suffix)
+    for name in ("p2/late", "p1/late", "p1/early", "p2/early"):
+        write_series(tmp_path / name, generate_uid(), suffix)
     source = open_source(str(tmp_path), DataConfig())
-    assert source.ids == ("p1/ct", "p2/ct")
+    assert source.ids == ("p1/early", "p1/late", "p2/early", "p2/late")
     assert source.spatial_dims == 3
-    assert source.labels is None
-    assert source.paths[0] == tmp_path / "p1" / "ct"
+    assert source.labels is None  # two studies of each patient do not make the patients classes
+    assert source.paths[0] == tmp_path / "p1" / "early"
     array, spacing = source.read(0)
     np.testing.assert_array_equal(array, VOLUME[None].astype(np.float32) * 2 - 1024)
     assert spacing == pytest.approx((2.5, 0.5, 0.75))

@@ -94,13 +94,14 @@ def test_imbalance_names_the_minority(folder: Path) -> None:
     assert any(f"subsampled by 4: {minority}" in note for note in data.notes)
 
 
-def test_percentiles_come_from_the_training_part_only(tmp_path: Path) -> None:
+def test_intensities_come_from_the_training_part_only(tmp_path: Path) -> None:
     for k in range(10):
-        save(tmp_path / f"{k}.npy", RNG.normal(100 * k, 1, (16, 16)))
-    data = load(tmp_path, test_fraction=0.5, intensity="percentile")
-    tops = [100 * int(name[0]) for name in data.train.ids]
-    assert data.preparation.high == pytest.approx(max(tops), abs=10)
-    assert data.preparation.low == pytest.approx(min(tops), abs=10)
+        save(tmp_path / f"{k}.npy", RNG.normal(size=(16, 16)))
+    before = load(tmp_path, test_fraction=0.3)
+    assert before.test is not None
+    for name in before.test.ids:
+        save(tmp_path / name, RNG.normal(1000, 1000, (16, 16)))
+    assert load(tmp_path, test_fraction=0.3).preparation == before.preparation
 
 
 def test_labels_from_a_table(folder: Path, tmp_path: Path) -> None:
@@ -124,6 +125,7 @@ def bad_samples() -> dict[str, tuple[npt.NDArray[Any] | bytes, str]]:
     return {
         "nan.npy": (nan, "holds NaN or infinite values"),
         "inf.npy": (infinite, "holds NaN or infinite values"),
+        "minus_inf.npy": (-infinite, "holds NaN or infinite values"),
         "flat.npy": (np.full((16, 16), 7.0), "is constant: every value is 7"),
         "black.png": (np.zeros((16, 16), np.uint8), "is constant: every value is 0"),
         "text.png": (b"hello", "its content is not an image"),
@@ -221,6 +223,8 @@ def test_spacing_is_needed_of_every_volume(tmp_path: Path, write_nifti: Callable
     save(tmp_path / "c.npy", noise(9, 10, 11))
     with pytest.raises(InputError, match=r"c\.npy does not say its spacing"):
         load(tmp_path, spacing=1.0)
+    with pytest.raises(InputError, match=r"c\.npy does not say its spacing"):
+        load_for_inference(str(tmp_path), data.preparation, PretrainConfig(source="unused"))
 
 
 def test_enlarging_is_noted(folder: Path) -> None:

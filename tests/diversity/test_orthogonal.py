@@ -20,9 +20,7 @@ def printed(table: Tensor, divisor: float | None = None, labels: Sequence[int] |
     """The printed sum, one pair at a time; by default over the number of pairs that count."""
     rows = [row / row.norm() for row in table]
     n = len(rows)
-    counted = [
-        (i, j) for i in range(n) for j in range(n) if i != j and (labels is None or labels[i] != labels[j])
-    ]
+    counted = [(i, j) for i in range(n) for j in range(n) if i != j and (labels is None or labels[i] != labels[j])]
     total = sum((torch.relu(rows[i] @ rows[j]) ** 2 for i, j in counted), start=table.new_zeros(()))
     return total / (len(counted) if divisor is None else divisor)
 
@@ -157,7 +155,7 @@ def test_a_second_derivative_raises() -> None:
         torch.autograd.grad(gradient.square().sum(), table)
 
 
-class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not type its modes
+class LargestTensor(TorchDispatchMode):
     """Remembers the most elements that any operation returned."""
 
     numel = 0
@@ -176,7 +174,7 @@ def test_no_tensor_is_larger_than_a_block_of_rows(labelled: bool) -> None:
     n, d, block = 400, 8, 16
     table = random_table(n, d, dtype=torch.float32)
     labels = torch.arange(n) % 5 if labelled else None
-    with LargestTensor() as largest:  # type: ignore[no-untyped-call]
+    with LargestTensor() as largest:
         torch.autograd.grad(orthogonality(table, labels=labels, block=block), table)
     assert largest.numel == n * block  # and n·d is smaller
 

@@ -38,9 +38,7 @@ def scaled(train: Part, test: Part) -> tuple[npt.NDArray[np.float64], npt.NDArra
 
 
 def check_scores(result: ProbeResult, expected: npt.NDArray[np.int64], truth: npt.NDArray[np.int64]) -> None:
-    assert (
-        float(result) == result.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, expected))
-    )
+    assert float(result) == result.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, expected))
     assert result.accuracy == pytest.approx(accuracy_score(truth, expected))
     recalls = recall_score(truth, expected, average=None)
     assert result.per_class == pytest.approx({str(i): recall for i, recall in enumerate(recalls)})

@@ -69,7 +69,8 @@ def step(method: Method, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, 
     loss.backward()
     optimizer.step()
     method.after_step(at)
-    return loss.detach()
+    value: Tensor = loss.detach()
+    return value
 
 
 def train(method: Method, kind: str, batch_size: int, steps: range) -> list[Tensor]:
@@ -173,6 +174,9 @@ def test_takes_more_than_two_views(name: str) -> None:
 
 class ForbidHostSynchronisation(TorchDispatchMode):
     """Fails on operations that wait for the device, or whose result has a size that depends on data."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     FORBIDDEN = (
         "_local_scalar_dense",

@@ -119,7 +119,7 @@ def test_swav_prototypes_are_unit_vectors_without_bias() -> None:
     torch.testing.assert_close(loss, swapped_prediction(scores, 0.1, 0.05, 3))
 
 
-def last_layer(method: SwAV | DINO) -> nn.Parameter:
+def last_layer(method: SwAV | DINO) -> Tensor:
     return method.prototypes.weight if isinstance(method, SwAV) else method.head.directions.weight
 
 

@@ -99,9 +99,6 @@ def test_clipping_limits_the_gradient_norm() -> None:
 class NoReading(TorchDispatchMode):
     """Fails where the host would wait for a value of the device."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default), func
         return func(*args, **(kwargs or {}))

@@ -100,7 +100,7 @@ class NoHostTraffic(TorchDispatchMode):
     FORBIDDEN = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal.default", "lift_fresh")
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch does not type its modes
+        super().__init__()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func)
@@ -208,7 +208,7 @@ class Count(TorchDispatchMode):
     """Counts operations."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch does not type its modes
+        super().__init__()
         self.operations = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -68,6 +68,7 @@ def test_crop_area_and_ratio() -> None:
         ((30, 50), ImageViews(crop_scale=(0.5, 1.0))),
         ((50, 30), ImageViews(crop_scale=(0.3, 1.0), crop_ratio=(0.5, 3.0))),
         ((32, 32), ImageViews(crop_scale=(0.9, 1.0), crop_ratio=(0.4, 2.5))),
+        ((6, 6), ImageViews(crop_scale=(0.001, 0.03))),
     ],
     ids=str,
 )
@@ -160,6 +161,9 @@ def test_image_parameters_are_drawn_independently() -> None:
         drawn.sigma,
     ]
     assert_uncorrelated(columns)
+    drawn = image_draws(ImageViews(flip=0.5, vertical_flip=0.5, jitter=0.5, blur=0.5, grayscale=0.5))
+    jittered = drawn.factors[:, 0] != 1
+    assert_uncorrelated([*drawn.flipped.unbind(1), jittered, drawn.sigma > 0, drawn.gray])
 
 
 def assert_uncorrelated(columns: list[Tensor]) -> None:

@@ -54,22 +54,21 @@ def _find_samples(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]
     """Files that are one sample each, and DICOM series, both by id."""
     files: dict[str, Path] = {}
     series: dict[str, list[Path]] = defaultdict(list)
-    for path in _walk(folder):
-        suffix = suffix_of(path.name)
+    for name, path in _walk(folder):
+        suffix = suffix_of(name)
         if suffix in READERS:
-            files[path.relative_to(folder).as_posix()] = path
+            files[name] = path
         elif suffix in dicom.SUFFIXES or (not suffix and path.name != "DICOMDIR" and dicom.is_dicom(path)):
-            name = path.parent.relative_to(folder).as_posix()
-            series[folder.resolve().name if name == "." else name].append(path)
+            series[os.path.dirname(name) or folder.resolve().name].append(path)
     return files, {name: sorted(paths) for name, paths in series.items()}
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """All visible files below a folder, links followed, each real folder once."""
+def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
+    """All visible files below a folder, by relative path; links are followed, each real folder once."""
     seen: set[str] = set()
-    waiting = [folder]
+    waiting = [("", folder)]
     while waiting:
-        current = waiting.pop()
+        prefix, current = waiting.pop()
         real = os.path.realpath(current)
         if real in seen:
             continue
@@ -80,9 +79,9 @@ def _walk(folder: Path) -> Iterator[Path]:
                     if entry.name.startswith((".", "__MACOSX")):
                         continue
                     if entry.is_dir():
-                        waiting.append(current / entry.name)
+                        waiting.append((f"{prefix}{entry.name}/", current / entry.name))
                     elif entry.is_file():
-                        yield current / entry.name
+                        yield prefix + entry.name, current / entry.name
         except FileNotFoundError as error:
             raise InputError(f"there is no folder {current}; check the path") from error
         except PermissionError as error:
@@ -90,7 +89,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _nothing_found(folder: Path) -> str:
-    others = sorted({suffix_of(path.name) or "(none)" for path in _walk(folder)})
+    others = sorted({suffix_of(name) or "(none)" for name, _ in _walk(folder)})
     seen = f"it holds files with the suffixes {', '.join(others[:5])}" if others else "it is empty"
     known = ", ".join([*READERS, *dicom.SUFFIXES])
     return f"no images or volumes in {folder}: {seen}; files that can be read end with {known}"
@@ -100,8 +99,8 @@ def _spatial_dims(files: dict[str, Path], series: dict[str, list[Path]]) -> int:
     """2 or 3, from the suffixes; of the types that can be either, from the first that can be read."""
     examples: dict[int, Path] = {3: next(iter(series.values()))[0].parent} if series else {}
     by_suffix: dict[str, list[Path]] = defaultdict(list)
-    for path in files.values():
-        by_suffix[suffix_of(path.name)].append(path)
+    for name, path in files.items():
+        by_suffix[suffix_of(name)].append(path)
     for suffix, paths in by_suffix.items():
         dims = SPATIAL_DIMS.get(READERS[suffix]) or _look(paths)
         if dims is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -231,4 +232,4 @@ def suffix_of(name: str) -> str:
     ('.nii.gz', '.png', '')
     """
     lower = name.lower()
-    return ".nii.gz" if lower.endswith(".nii.gz") else Path(lower).suffix
+    return ".nii.gz" if lower.endswith(".nii.gz") else os.path.splitext(lower)[1]

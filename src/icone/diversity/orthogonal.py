@@ -45,9 +45,7 @@ def orthogonality(
     with full_precision(table) as table:
         n = len(table)
         if labels is not None and labels.shape != (n,):
-            raise InputError(
-                f"labels must hold one class per anchor, shape ({n},), got {tuple(labels.shape)}"
-            )
+            raise InputError(f"labels must hold one class per anchor, shape ({n},), got {tuple(labels.shape)}")
         divisor = n if normalisation == "anchor" else _number_of_pairs(n, labels)
         unit = F.normalize(table, dim=1)
         total, slope = _repulsion(unit.detach(), labels, block, with_gradient=unit.requires_grad)
@@ -56,9 +54,7 @@ def orthogonality(
         return attach_gradient(unit, total / divisor, slope.mul_(4).div_(divisor))
 
 
-def _repulsion(
-    unit: Tensor, labels: Tensor | None, block: int, *, with_gradient: bool
-) -> tuple[Tensor, Tensor | None]:
+def _repulsion(unit: Tensor, labels: Tensor | None, block: int, *, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """Σ_{i≠j} relu(G_ij)² and, where asked for, relu(G)_{i≠j} Ẽ, over ordered pairs of rows.
 
     G is symmetric, so a block of rows meets only the rows from its own start on, and every similarity beyond
@@ -69,9 +65,7 @@ def _repulsion(
     for start in range(0, len(unit), block):
         rows, rest = unit[start : start + block], unit[start:]
         size = len(rows)
-        positive = (
-            rows @ rest.T
-        ).relu_()  # (size, N − start); its first columns are the block against itself
+        positive = (rows @ rest.T).relu_()  # (size, N − start); its first columns are the block against itself
         if labels is None:
             positive.fill_diagonal_(0)
         else:

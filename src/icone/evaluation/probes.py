@@ -78,9 +78,7 @@ def linear_probe(
     notes = []
     for warning in caught:
         if issubclass(warning.category, ConvergenceWarning):
-            notes.append(
-                f"the regression stopped after {classifier.n_iter_.max()} iterations, not yet converged"
-            )
+            notes.append(f"the regression stopped after {classifier.n_iter_.max()} iterations, not yet converged")
         else:
             warnings.warn(warning.message, stacklevel=2)
     return task.score(classifier.predict(task.test_x), minority, notes)
@@ -106,9 +104,7 @@ def knn_probe(
     """
     task = _prepare(train_x, train_y, test_x, test_y)
     if not 1 <= k <= len(task.train_x):
-        raise InputError(
-            f"k must lie between 1 and the number of training samples, {len(task.train_x)}, got {k}"
-        )
+        raise InputError(f"k must lie between 1 and the number of training samples, {len(task.train_x)}, got {k}")
     classifier = KNeighborsClassifier(n_neighbors=k).fit(task.train_x, task.train_y)
     return task.score(classifier.predict(task.test_x), minority, notes=[])
 
@@ -126,9 +122,7 @@ class _Task:
     def score(self, predicted: Codes, minority: Sequence[Any] | None, notes: list[str]) -> ProbeResult:
         confusion = confusion_matrix(self.test_y, predicted, labels=range(len(self.classes)))
         support = confusion.sum(axis=1)
-        per_class = {
-            name: float(confusion[i, i] / support[i]) for i, name in enumerate(self.classes) if support[i] > 0
-        }
+        per_class = {name: float(confusion[i, i] / support[i]) for i, name in enumerate(self.classes) if support[i] > 0}
         of_minority = [per_class[name] for name in self._minority(minority) if name in per_class]
         notes = notes + self._absences()
         return ProbeResult(
@@ -183,9 +177,7 @@ def _prepare(train_x: Features, train_y: Labels, test_x: Features, test_y: Label
 def _features(x: Features, part: str) -> FloatArray:
     array = finite_array(x, f"{part} features")
     if array.ndim != 2 or 0 in array.shape:
-        raise InputError(
-            f"{part} features must have shape (samples, d), at least 1 sample, got {array.shape}"
-        )
+        raise InputError(f"{part} features must have shape (samples, d), at least 1 sample, got {array.shape}")
     return array
 
 

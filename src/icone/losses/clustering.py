@@ -27,9 +27,7 @@ def sinkhorn(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tens
     return log_q.exp()
 
 
-def swapped_prediction(
-    scores: Tensor, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3
-) -> Tensor:
+def swapped_prediction(scores: Tensor, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Cross-entropy between the assignment of one view and the prediction from another (SwAV).
 
         L = mean over instances and ordered pairs of views s≠t of −Σ_k q_sk log softmax_k(scores_t/τ)

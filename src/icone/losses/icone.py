@@ -26,9 +26,7 @@ def view_consistency(z: Tensor) -> Tensor:
     if z.ndim != 3:
         raise InputError(f"embeddings of views must have shape (B, V, d), got {tuple(z.shape)}")
     if z.shape[1] < 2:
-        raise InputError(
-            f"view consistency compares views, so it needs at least 2 of each instance, got {z.shape[1]}"
-        )
+        raise InputError(f"view consistency compares views, so it needs at least 2 of each instance, got {z.shape[1]}")
     return _on_sphere(z).var(dim=1).sum(dim=-1).mean()
 
 

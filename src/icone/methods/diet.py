@@ -26,7 +26,5 @@ class DIET(Method):
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         logits = self.classifier(self.encode(views))
         instances = index[:, None].expand(logits.shape[:2])
-        entropy = F.cross_entropy(
-            logits.flatten(0, 1), instances.flatten(), label_smoothing=self.label_smoothing
-        )
+        entropy = F.cross_entropy(logits.flatten(0, 1), instances.flatten(), label_smoothing=self.label_smoothing)
         return total(instance_entropy=entropy)

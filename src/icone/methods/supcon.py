@@ -23,9 +23,7 @@ class SupCon(Method):
     )
     needs_labels: ClassVar[bool] = True
 
-    def __init__(
-        self, encoder: nn.Module, setting: Setting, *, temperature: float = 0.1, out: int = 128
-    ) -> None:
+    def __init__(self, encoder: nn.Module, setting: Setting, *, temperature: float = 0.1, out: int = 128) -> None:
         super().__init__(encoder, setting)
         self.temperature = temperature
         dim = num_features(encoder)

@@ -53,9 +53,7 @@ class SwAV(Method):
         self._renormalise_prototypes()
         prototypes = frozen_in_first_epoch(self.prototypes.weight, progress, self.setting.epochs)
         scores = F.normalize(self.head(self.encode(views)), dim=-1) @ prototypes.T
-        return total(
-            swapped_prediction=swapped_prediction(scores, self.temperature, self.epsilon, self.iterations)
-        )
+        return total(swapped_prediction=swapped_prediction(scores, self.temperature, self.epsilon, self.iterations))
 
     @torch.no_grad()
     def _renormalise_prototypes(self) -> None:

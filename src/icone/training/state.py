@@ -44,9 +44,10 @@ def save_state(run: Run, step: TrainStep, done: int, history: list[dict[str, Any
     write_tensors(run.state_file, tensors, metadata)
 
 
-def load_state(run: Run) -> SavedState:
+def load_state(run: Run) -> SavedState | None:
+    """The last saved state; None if the run was stopped before it had one, and so begins at its first step."""
     if not run.state_file.is_file():
-        raise InputError(f"{run.folder} holds no state to resume from; start it anew under another --out")
+        return None
     tensors, metadata = read_tensors(run.state_file)
     return SavedState(tensors, int(metadata["step"]), json.loads(metadata["history"]), json.loads(metadata["ids"]))
 
