@@ -12,7 +12,7 @@ from icone.config import PretrainConfig
 from icone.data import Data, Preparation
 from icone.encoders import build_encoder, check_batch_norm
 from icone.errors import InputError
-from icone.methods import Method, Setting, build_method
+from icone.methods import Method, Setting, build_method, method_class
 from icone.views import Views, build_views
 
 
@@ -40,7 +40,8 @@ def make_method(config: PretrainConfig, data: Data) -> Method:
     """The method with its encoder, on the CPU, initialised from the configuration's seed."""
     preparation, train = data.preparation, data.train
     encoder = make_encoder(config, preparation)
-    check_batch_norm(encoder, (preparation.channels, *preparation.size), config.batch_size * config.views)
+    rows = method_class(config.method).encoder_rows(config.batch_size, config.views)
+    check_batch_norm(encoder, (preparation.channels, *preparation.size), rows)
     setting = Setting(
         num_instances=len(train),
         batch_size=config.batch_size,

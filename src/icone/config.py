@@ -37,8 +37,9 @@ class DataConfig:
     """Volumes only: millimetres per voxel that every volume is resampled to, then centre-cropped or padded."""
     channels: Literal["auto", "gray", "rgb"] = "auto"
     """Turn every image into this; auto keeps what the files hold and refuses a mixture."""
-    intensity: Literal["auto", "percentile", "range"] = "auto"
-    """Scaling to [0, 1]: per-dataset 0.5 and 99.5 percentiles, or the range of the type; auto: range for 8 bit."""
+    intensity: Literal["auto", "percentile", "sample", "range"] = "auto"
+    """Scaling to [0, 1] by the 0.5 and 99.5 percentiles of the dataset or of each sample, or by the range of the
+    type; auto: range for 8-bit images, sample where the samples share no unit, else percentile."""
     subset: int | None = None
     """Use this many samples, drawn once and stratified by class where there are labels."""
     test_fraction: float = 0.0

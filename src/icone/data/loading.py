@@ -120,7 +120,10 @@ class _Drawn(NamedTuple):
 
 
 def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
-    """Subset, then imbalance, then partition, each from the split seed."""
+    """Subset, then partition, then imbalance of the training part, each from the split seed.
+
+    The held-out part keeps all its members, because the accuracy on a minority class is measured there.
+    """
     labels, names = integer_labels(source), class_names(source.labels or ())
     positions, notes = candidates, []
     minority: tuple[int, ...] = ()
@@ -128,14 +131,14 @@ def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
         if config.subset > len(positions):
             notes.append(f"asked for {config.subset} samples, {len(positions)} are available and used")
         positions = positions[stratified_subset(labels[positions], config.subset, config.split_seed)]
-    if config.imbalance is not None:
-        kept, minority = imbalanced_subset(labels[positions], config.imbalance, config.split_seed)
-        positions = positions[kept]
-        notes.append(f"classes subsampled by {config.imbalance:g}: {', '.join(names[c] for c in minority)}")
     train, test = positions, positions[:0]
     if config.test_fraction > 0 and len(positions) > 1:
         parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
         train, test = (positions[part] for part in parts)
+    if config.imbalance is not None:
+        kept, minority = imbalanced_subset(labels[train], config.imbalance, config.split_seed)
+        train = train[kept]
+        notes.append(f"classes subsampled by {config.imbalance:g}: {', '.join(names[c] for c in minority)}")
     if len(train) < 2:
         raise InputError(
             f"{source.name} leaves {len(train)} of {len(source)} samples to train on, but instances are told "

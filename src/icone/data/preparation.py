@@ -141,6 +141,8 @@ _KINDS = {0: "points (C,)", 2: "2D images (C, H, W)", 3: "volumes (C, D, H, W)"}
 
 def _intensity(facts: Sequence[Facts], mode: str) -> tuple[float | None, float | None, str]:
     """The values that become 0 and 1, and the dtype to store."""
+    if mode == "sample":
+        return None, None, "float32"
     dtypes = sorted({fact.dtype for fact in facts})
     if mode == "range" or (mode == "auto" and dtypes == ["uint8"]):
         if len(dtypes) > 1 or np.dtype(dtypes[0]).kind not in "iu":

@@ -24,9 +24,9 @@ def draw_shape(label: str, size: int, rng: Rng) -> Array:
     distance = SHAPES[label](body.astype(np.float32), rng)
     edge = rng.uniform(0.04, 0.12)  # the blur of the outline
     inside = 1 / (1 + np.exp(np.clip(distance / edge, -30, 30)))
-    volume = rng.uniform(0.6, 1.0) * inside + 0.15 * _waves(grid, rng)
-    volume = volume * np.exp(0.4 * _waves(grid, rng)) + rng.uniform(-0.2, 0.2)
-    volume += rng.uniform(0.05, 0.15) * rng.standard_normal(volume.shape, dtype=np.float32)
+    volume = rng.uniform(0.6, 1.0) * inside + 0.05 * _waves(grid, rng)
+    volume = volume * np.exp(0.2 * _waves(grid, rng)) + rng.uniform(-0.2, 0.2)
+    volume += rng.uniform(0.04, 0.08) * rng.standard_normal(volume.shape, dtype=np.float32)
     scaled: Array = (300 + 400 * volume).astype(np.float32).reshape(1, size, size, size)
     return scaled
 
