@@ -1,4 +1,4 @@
-"""The command line: verbs only, each one call of a library function."""
+"""Self-supervised image and volume encoders that train at batch size 1."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ class Pretrain(PretrainConfig):
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
     debug: bool = False
     """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
 
     def run(self, console: Console) -> None:
         from icone.pretraining import pretrain
@@ -115,6 +118,21 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Methods:
+    """List the methods: what prevents collapse, the smallest batch, labels, cost; or the options of one."""
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """Show the options of this method."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.methods.capabilities import method_table, option_table
+
+        console.print(method_table() if self.name is None else option_table(self.name))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demo:
     """Pretrain at batch size 1 on generated volumes and images, and show what it changed."""
 
@@ -133,6 +151,7 @@ Command = (
     Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 

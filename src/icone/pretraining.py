@@ -8,7 +8,7 @@ import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -84,10 +84,10 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
 
 def _begin(run: Run, config: PretrainConfig, console: Console) -> None:
     data = _load(config, console)
-    method, views = make_method(config, data), make_views(config, data.preparation)
+    parts = _build(config, data)
     with run.locked():
         check_start(run, resume=False, extend=False)  # somebody may have been quicker
-        _train(run, config, data, method, views, console)
+        _train(run, config, data, parts, console)
 
 
 def _continue(run: Run, config: PretrainConfig, extend: bool, console: Console) -> None:
@@ -103,29 +103,43 @@ def _continue(run: Run, config: PretrainConfig, extend: bool, console: Console) 
     change = compare_instances(known_ids, run.instances["digests"], data.train.ids, _digests(data))
     if change and not extend:
         raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
-    method, views = make_method(config, data), make_views(config, data.preparation)
+    parts = _build(config, data)
     if extend:
         console.print(f"extending: {change if change else 'the files are the same'}", highlight=False, soft_wrap=True)
-    _train(run, config, data, method, views, console, saved, change.rows if extend else None)
+    _train(run, config, data, parts, console, saved, change.rows if extend else None)
+
+
+class _Parts(NamedTuple):
+    """What trains, on its device."""
+
+    method: Method
+    views: Views
+    loader: Loader
+
+
+def _build(config: PretrainConfig, data: Data) -> _Parts:
+    """Everything that can refuse the configuration, before anything is written."""
+    device = pick_device(config.device)
+    loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
+    method = make_method(config, data)
+    method.autocast_dtype = autocast_dtype(config, device)
+    return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
 
 
 def _train(
     run: Run,
     config: PretrainConfig,
     data: Data,
-    method: Method,
-    views: Views,
+    parts: _Parts,
     console: Console,
     saved: SavedState | None = None,
     rows: list[int | None] | None = None,
 ) -> None:
-    device = pick_device(config.device)
-    run.describe(config, _facts(config, data, method, views, device), _instances(data))
-    method.autocast_dtype = autocast_dtype(config, device)
-    loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
+    run.describe(config, _facts(config, data, parts), _instances(data))
     with choose_display(console) as display:
-        fit(method.to(device), views.to(device), loader, config, run, display, saved, rows)
-    write_tensors(run.encoder_file, method.encoder.state_dict(), {"finished": "true", "epochs": str(config.epochs)})
+        fit(*parts, config, run, display, saved, rows)
+    weights = parts.method.encoder.state_dict()
+    write_tensors(run.encoder_file, weights, {"finished": "true", "epochs": str(config.epochs)})
 
 
 def _load(config: PretrainConfig, console: Console) -> Data:
@@ -154,8 +168,9 @@ def _digests(data: Data) -> dict[str, str]:
     return {name: file_digest(path) for name in data.train.ids if (path := paths[name]) is not None and path.is_file()}
 
 
-def _facts(config: PretrainConfig, data: Data, method: Method, views: Views, device: torch.device) -> dict[str, Any]:
+def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
     """What was found, decided and applied: the run's provenance."""
+    method, views, device = parts.method, parts.views, parts.loader.device
     packages = ("icone", "torch", "timm", "monai", "numpy", "scikit-learn")
     norms = sorted({type(m).__name__ for m in method.encoder.modules() if "Norm" in type(m).__name__})
     return {
