@@ -21,7 +21,7 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
         "norm": "group",
         "width": 0.125,
         "features": 64,
-        "epochs": 30,
+        "epochs": 20,
     },
     "cells": {"source": "synthetic:cells@64x240", "encoder": "resnet10t", "epochs": 6},
 }
