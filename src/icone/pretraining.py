@@ -15,12 +15,15 @@ from rich.console import Console
 
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig, differences
-from icone.data import Data, Loader, compare_instances, file_digest, load_data
+from icone.data import Data, Dataset, Loader, compare_instances, file_digest, load_data
 from icone.encoders import num_features
 from icone.errors import InputError
+from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, method_options, parse_options
 from icone.runs import Run, write_tensors
-from icone.training import choose_display, fit
+from icone.training import Display, choose_display, fit
+from icone.training.loggers import build_loggers
+from icone.training.observers import Observer
 from icone.training.state import SavedState, load_state
 from icone.views import Views
 
@@ -124,8 +127,33 @@ def _train(
     method.autocast_dtype = autocast_dtype(config, device)
     loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
     with choose_display(console) as display:
-        fit(method.to(device), views.to(device), loader, config, run, display, saved, rows)
+        observers = _observers(run, config, method.to(device), views.to(device), data.train, device, display)
+        fit(method, views, loader, config, run, display, saved, rows, observers)
     write_tensors(run.encoder_file, method.encoder.state_dict(), {"finished": "true", "epochs": str(config.epochs)})
+
+
+def _observers(
+    run: Run,
+    config: PretrainConfig,
+    method: Method,
+    views: Views,
+    dataset: Dataset,
+    device: torch.device,
+    display: Display,
+) -> list[Observer]:
+    """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
+    loggers = build_loggers(run.folder, config)
+    if config.probe_every == 0:
+        return loggers
+    plan = plan_probe(
+        every=config.probe_every,
+        epochs=config.epochs,
+        available=len(dataset),
+        views=config.views,
+        sample_bytes=dataset.preparation.nbytes,
+    )
+    probe = LiveProbe(method, views, dataset, device, plan)
+    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
 
 
 def _load(config: PretrainConfig, console: Console) -> Data:
