@@ -231,6 +231,31 @@ def from_json(plain: dict[str, Any]) -> PretrainConfig:
     return config
 
 
+def to_command(config: PretrainConfig) -> list[str]:
+    """The words of the command line that give this configuration: the settings that are not defaults.
+
+    >>> to_command(PretrainConfig(source="scans", epochs=10, image_views=ImageViews(blur=0.0)))
+    ['icone', 'pretrain', 'scans', '--image-views.blur', '0.0', '--epochs', '10']
+    """
+    return ["icone", "pretrain", config.source, *_flags(config, PretrainConfig(source=config.source), "--")]
+
+
+def _flags(config: Any, default: Any, prefix: str) -> list[str]:
+    words: list[str] = []
+    for f in dataclasses.fields(config):
+        value, usual = getattr(config, f.name), getattr(default, f.name)
+        flag = prefix + f.name.replace("_", "-")
+        if value == usual:
+            continue
+        if dataclasses.is_dataclass(value):
+            words += _flags(value, usual, flag + ".")
+        elif isinstance(value, bool):
+            words += [flag if value else prefix + "no-" + f.name.replace("_", "-")]
+        else:
+            words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+    return words
+
+
 def differences(old: PretrainConfig, new: PretrainConfig) -> list[str]:
     """Name the settings that make two configurations different experiments, as `name: old -> new`."""
     ignored = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"source", "data_root"}

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.evaluation import geometry
+from icone.evaluation.arrays import FloatArray
 from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
 
 Features = npt.NDArray[np.float32]
@@ -65,7 +66,7 @@ def assess(features: Features, view_features: Features | None, partition: Partit
     return figures
 
 
-def _standardize_views(views: Features) -> geometry.FloatArray:
+def _standardize_views(views: Features) -> FloatArray:
     return geometry.standardize(views.reshape(-1, views.shape[-1])).reshape(views.shape)
 
 

@@ -45,7 +45,8 @@ def singular_values(x: Features) -> FloatArray:
     array([4., 3.])
     """
     # PyTorch's LAPACK: 2.3 s for 50,000 x 512 on two cores, where numpy's takes 18 s.
-    return torch.linalg.svdvals(torch.tensor(_features(x))).numpy()
+    values: FloatArray = torch.linalg.svdvals(torch.tensor(_features(x))).numpy()
+    return values
 
 
 def entropy_rank(spectrum: FloatArray, epsilon: float = 0.0) -> float:
