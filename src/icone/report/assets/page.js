@@ -62,9 +62,10 @@ function draw(node, traces, layout, config = {}) {
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11.5 } }, hoverlabel: { font: { size: 12 } },
   };
   const whole = { ...base, ...layout, xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis } };
-  const ready = Plotly.newPlot(node, traces, whole, { responsive: true, displaylogo: false, displayModeBar: false, ...config });
-  if (!drawn.includes(node)) drawn.push(node);
-  return ready;
+  const settings = { responsive: true, displaylogo: false, displayModeBar: false, ...config };
+  if (drawn.includes(node)) return Plotly.react(node, traces, whole, settings); // newPlot would drop the listeners
+  drawn.push(node);
+  return Plotly.newPlot(node, traces, whole, settings);
 }
 const dark = matchMedia("(prefers-color-scheme: dark)");
 document.documentElement.dataset.theme = dark.matches ? "dark" : "light";
@@ -265,12 +266,13 @@ class Panel {
     const size = total > 8000 ? 4 : total > 1500 ? 6 : 8;
     const kind = total > SVG_POINTS && webgl ? "scattergl" : "scatter";
     this.shownGroups = this.groups();
+    find("#tooltip").hidden = true;
     const traces = this.shownGroups.map((group) => ({
       type: kind, mode: "markers", x: group.points.map((i) => x[i]), y: group.points.map((i) => y[i]),
       customdata: group.points, hoverinfo: "none", showlegend: false, visible: !this.hidden.has(group.name),
       marker: group.colour
         ? { color: group.colour, symbol: group.symbol, size, opacity: 0.85 }
-        : { color: this.column.values, colorscale: "Cividis", size, opacity: 0.9, showscale: true, colorbar: { thickness: 12, outlinewidth: 0 } },
+        : { color: this.column.values, colorscale: "Cividis", size, opacity: 0.9, showscale: true, colorbar: { thickness: 12, outlinewidth: 0, len: 0.85, y: 0, yanchor: "bottom" } },
       selectedpoints: this.#selected(group), unselected: { marker: { opacity: 0.12 } },
     }));
     traces.push({
