@@ -47,7 +47,7 @@ def few_page(few: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = folder / "table.csv"
     rows = [f"{i},{'left' if i < 10 else 'right'},{i / 7}" for i in range(30)]
     table.write_text("\n".join(["id,side,weight", *rows]))
-    return report([few], out=folder / "report.html", projections=("pca", "umap"), table=table)
+    return report([few], out=folder / "report.html", projections=("pca", "tsne"), table=table)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_colour_by_label_cluster_density_and_table_columns(browser: webdriver.Ch
         assert colour_by(browser, number) == []
         values = browser.execute_script("return document.querySelector('.map-plot').data[0].marker.color")
         assert len(set(values)) > 20
-    Select(browser.find_element(By.CSS_SELECTOR, 'select[aria-label="map"]')).select_by_visible_text("UMAP")
+    Select(browser.find_element(By.CSS_SELECTOR, 'select[aria-label="map"]')).select_by_visible_text("t-SNE")
     assert browser.get_log("browser") == []
 
 

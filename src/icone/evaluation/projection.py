@@ -122,7 +122,10 @@ def clusters(x: Features, count: int, seed: int = 0) -> Integers:
     >>> clusters([[0.0], [0.1], [0.2], [9.0]], 2)
     array([0, 0, 0, 1])
     """
-    reduced = _principal(standardize(x), PRINCIPAL)
+    features = standardize(x)
+    if not features.any():
+        return np.zeros(len(features), dtype=np.int64)
+    reduced = _principal(features, PRINCIPAL)
     count = min(count, len(np.unique(reduced, axis=0)))
     labels = KMeans(count, n_init=4, random_state=seed).fit_predict(reduced)
     order = np.argsort(-np.bincount(labels, minlength=count), kind="stable")

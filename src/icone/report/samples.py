@@ -46,7 +46,7 @@ def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
     if not run.features_file.is_file():
         raise InputError(f"{run.folder} holds no features: run `icone evaluate {run.folder}` first")
     try:
-        with np.load(run.features_file) as file:
+        with run.features_file.open("rb") as opened, np.load(opened) as file:
             saved = {name: file[name] for name in ("features", "ids", "labels", "splits")}
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(

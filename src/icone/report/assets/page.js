@@ -177,6 +177,7 @@ function thumbnail(run, point, height) {
   });
   return node;
 }
+const wide = (run) => run.map.thumbnails?.width > run.map.thumbnails?.height; // three slices of a volume
 function facts(run, point) {
   const rows = run.map.columns.map((column) => {
     const value = column.values[point];
@@ -359,7 +360,7 @@ class Panel {
     const point = this.focus, near = this.run.map.neighbours[point];
     const inside = this.detail.contains(document.activeElement);
     this.detail.replaceChildren(
-      ...[thumbnail(this.run, point, this.run.map.thumbnails?.width > this.run.map.thumbnails?.height ? 72 : 128)].filter(Boolean),
+      ...[thumbnail(this.run, point, wide(this.run) ? 72 : 128)].filter(Boolean),
       ...facts(this.run, point), make("h3", { text: "Nearest neighbours" }),
       make("div", { class: "tiles" }, ...near.map((other) => tile(this.run, other, point, 44, () => this.show(other)))));
     if (inside) this.detail.querySelector("button")?.focus(); // whoever walks from neighbour to neighbour by keyboard
@@ -401,7 +402,7 @@ function showMaps() {
 function showGallery() {
   for (const run of runs) {
     const rows = run.map.queries.map((query) => make("div", { class: "row" },
-      make("div", { class: "tiles" }, ...[query, ...run.map.neighbours[query]].map((point) => tile(run, point, query, 64, () => {
+      make("div", { class: "tiles" }, ...[query, ...run.map.neighbours[query]].map((point) => tile(run, point, query, wide(run) ? 42 : 64, () => {
         const panel = panels.find((p) => p.run === run) ?? panels[0];
         if (panel.run !== run) { panel.runSelect.value = String(runs.indexOf(run)); panel.runSelect.dispatchEvent(new Event("change")); }
         panel.show(point);
