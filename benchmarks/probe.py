@@ -21,7 +21,7 @@ from icone.pretraining import pretrain
 
 RUNS: dict[str, dict[str, Any]] = {
     "images 64, ResNet-10": {"source": "synthetic:cells@64x120", "encoder": "resnet10t", "epochs": 6},
-    "volumes 32, ResNet-10": {
+    "volumes 40, ResNet-10": {
         "source": "synthetic:shapes@40x120",
         "encoder": "resnet10_3d",
         "width": 0.25,

@@ -56,11 +56,17 @@ def many_page(make_run: Callable[..., Run], tmp_path_factory: pytest.TempPathFac
     return report([run], out=tmp_path_factory.mktemp("page") / "report.html", projections=("pca",))
 
 
+def console(browser: Any) -> list[dict[str, Any]]:
+    """What the page has written to its console since the last call."""
+    entries: list[dict[str, Any]] = browser.get_log("browser")
+    return entries
+
+
 def open_page(browser: webdriver.Chrome, page: Path) -> None:
-    browser.get_log("browser")  # of the page before
+    console(browser)  # of the page before
     browser.get(page.as_uri())
     WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
-    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert [entry for entry in console(browser) if entry["level"] in ("SEVERE", "WARNING")] == []
 
 
 PIXELS = """
@@ -113,7 +119,9 @@ def loneliest(points: dict[int, tuple[float, float]]) -> int:
 
 def saved(folder: Path) -> list[list[str]]:
     file = folder / "selected.csv"
-    WebDriverWait(file, 20).until(lambda f: f.is_file() and f.stat().st_size > 0)
+    end = time.monotonic() + 20
+    while not (file.is_file() and file.stat().st_size) and time.monotonic() < end:
+        time.sleep(0.1)
     with file.open(newline="", encoding="utf-8") as lines:
         return list(csv.reader(lines))
 
@@ -198,7 +206,7 @@ def test_colour_by_label_cluster_density_and_table_columns(browser: webdriver.Ch
         values = browser.execute_script("return document.querySelector('.map-plot').data[0].marker.color")
         assert len(set(values)) > 20
     Select(browser.find_element(By.CSS_SELECTOR, 'select[aria-label="map"]')).select_by_visible_text("t-SNE")
-    assert browser.get_log("browser") == []
+    assert console(browser) == []
 
 
 def test_the_keyboard_reaches_everything(browser: webdriver.Chrome, few_page: Path, few: Run, downloads: Path) -> None:
@@ -266,7 +274,7 @@ def test_twenty_thousand_points_are_drawn_quickly_and_can_be_hovered(
     WebDriverWait(browser, 30).until(lambda b: text_of(b, "#selected-count") == str(MANY))
     browser.find_element(By.ID, "export").click()
     assert len(saved(downloads)) == MANY + 1
-    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+    assert [e for e in console(browser) if e["level"] == "SEVERE"] == []
 
 
 def test_hostile_names_stay_text(
@@ -312,4 +320,4 @@ def test_two_runs_stand_side_by_side_and_share_the_selection(
     shown.send_keys(Keys.ENTER)
     chosen = "return document.querySelectorAll('.map-plot')[1].data.flatMap(t => t.selectedpoints ?? []).length"
     assert browser.execute_script(chosen) == 20
-    assert browser.get_log("browser") == []
+    assert console(browser) == []

@@ -20,7 +20,7 @@ from icone.training.observers import Observer, Row
 from icone.views import Views
 
 MOST_INSTANCES = 512
-FEWEST_INSTANCES = 32
+FEWEST_INSTANCES = 16
 """Below this a rank says little, so that the shortest runs, which last seconds, may spend more than the share."""
 VIEWS = 2
 SHARE = 0.025

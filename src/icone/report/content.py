@@ -77,7 +77,9 @@ def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:
         values = {which: figure(result[which], key) for which in ("untrained", "trained") if which in result}
         if values["trained"] is not None:
             scale, digits = (100, 1) if key in PERCENT else (1, 2)
-            texts = {which: None if v is None else f"{scale * v:.{digits}f}" for which, v in values.items()}
+            texts: dict[str, str | None] = {
+                which: None if v is None else f"{scale * v:.{digits}f}" for which, v in values.items()
+            }
             rows.append({"title": title, **texts})
     return rows
 
