@@ -1,4 +1,4 @@
-"""The command line: verbs only, each one call of a library function."""
+"""Self-supervised image and volume encoders that train at batch size 1."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ class Pretrain(PretrainConfig):
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
     debug: bool = False
     """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
 
     def run(self, console: Console) -> None:
         from icone.pretraining import pretrain
@@ -116,6 +119,21 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Methods:
+    """List the methods: what prevents collapse, the smallest batch, labels, cost; or the options of one."""
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """Show the options of this method."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.methods.capabilities import method_table, option_table
+
+        console.print(method_table() if self.name is None else option_table(self.name))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Write one HTML page about a run, or about several side by side; it opens from disk and works offline."""
 
@@ -190,6 +208,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Figures, tyro.conf.subcommand("figures")]
+    | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 

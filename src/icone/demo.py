@@ -13,9 +13,17 @@ from icone.evaluating import evaluate, result_table
 from icone.pretraining import pretrain
 from icone.runs import Run
 
+# Small networks, so that a few thousand steps of batch size 1 take a minute or so.
 EXPERIMENTS: dict[str, dict[str, Any]] = {
-    "volumes": {"source": "synthetic:shapes@32x240", "encoder": "resnet10_3d", "width": 0.25, "epochs": 20},
-    "cells": {"source": "synthetic:cells@64x240", "encoder": "resnet10t", "epochs": 15},
+    "volumes": {
+        "source": "synthetic:shapes@24x300",
+        "encoder": "resnet10_3d",
+        "norm": "group",
+        "width": 0.125,
+        "features": 64,
+        "epochs": 20,
+    },
+    "cells": {"source": "synthetic:cells@64x240", "encoder": "resnet10t", "epochs": 6},
 }
 
 
@@ -29,8 +37,8 @@ def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
                 raise InputError(f"{folder} is in the way and is no earlier demo: choose another --out")
             shutil.rmtree(folder)
         console.rule(f"{name}: {settings['source']}, batch size 1, no labels")
-        pretrain(**settings, test_fraction=0.2, batch_size=1, out=folder, console=console)
-        results[name] = evaluate(folder, untrained=True, console=console)
+        pretrain(**settings, lr=3e-4, batch_size=1, test_fraction=0.4, out=folder, console=console)
+        results[name] = evaluate(folder, untrained=True, geometry_instances=64, console=console)
     for name, result in results.items():
         console.rule(name)
         console.print(result_table(result))

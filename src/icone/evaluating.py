@@ -157,10 +157,10 @@ def result_table(result: dict[str, Any]) -> Table:
     for key, title in ROWS.items():
         values = [figure(result[name], key) for name in columns]
         if all(value is not None for value in values):
-            scale = 100 if key in PERCENT else 1
+            scale, digits = (100, 1) if key in PERCENT else (1, 4 if key == "mean_cosine" else 2)
             table.add_row(
                 title,
-                *(f"{scale * value:.{1 if key in PERCENT else 2}f}" for value in values if value is not None),
+                *(f"{scale * value:.{digits}f}" for value in values if value is not None),
             )
     return table
 

@@ -8,14 +8,14 @@ import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
 
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig, differences
-from icone.data import Data, Dataset, Loader, compare_instances, file_digest, load_data
+from icone.data import Data, Loader, compare_instances, file_digest, load_data
 from icone.encoders import num_features
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
@@ -50,6 +50,7 @@ def pretrain(
     run = Run(out if out is not None else default_folder(config.source))
     console = console or Console()
     check_start(run, resume, extend)
+    build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     with own_randomness(pick_device(config.device)), memory_errors():
         if resume or extend:
             with run.locked():
@@ -87,10 +88,10 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
 
 def _begin(run: Run, config: PretrainConfig, console: Console) -> None:
     data = _load(config, console)
-    method, views = make_method(config, data), make_views(config, data.preparation)
+    parts = _build(config, data)
     with run.locked():
         check_start(run, resume=False, extend=False)  # somebody may have been quicker
-        _train(run, config, data, method, views, console)
+        _train(run, config, data, parts, console)
 
 
 def _continue(run: Run, config: PretrainConfig, extend: bool, console: Console) -> None:
@@ -106,45 +107,52 @@ def _continue(run: Run, config: PretrainConfig, extend: bool, console: Console) 
     change = compare_instances(known_ids, run.instances["digests"], data.train.ids, _digests(data))
     if change and not extend:
         raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
-    method, views = make_method(config, data), make_views(config, data.preparation)
+    parts = _build(config, data)
     if extend:
         console.print(f"extending: {change if change else 'the files are the same'}", highlight=False, soft_wrap=True)
-    _train(run, config, data, method, views, console, saved, change.rows if extend else None)
+    _train(run, config, data, parts, console, saved, change.rows if extend else None)
+
+
+class _Parts(NamedTuple):
+    """What trains, on its device."""
+
+    method: Method
+    views: Views
+    loader: Loader
+
+
+def _build(config: PretrainConfig, data: Data) -> _Parts:
+    """Everything that can refuse the configuration, before anything is written."""
+    device = pick_device(config.device)
+    loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
+    method = make_method(config, data)
+    method.autocast_dtype = autocast_dtype(config, device)
+    return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
 
 
 def _train(
     run: Run,
     config: PretrainConfig,
     data: Data,
-    method: Method,
-    views: Views,
+    parts: _Parts,
     console: Console,
     saved: SavedState | None = None,
     rows: list[int | None] | None = None,
 ) -> None:
-    device = pick_device(config.device)
-    run.describe(config, _facts(config, data, method, views, device), _instances(data))
-    method.autocast_dtype = autocast_dtype(config, device)
-    loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
+    run.describe(config, _facts(config, data, parts), _instances(data))
     with choose_display(console) as display:
-        observers = _observers(run, config, method.to(device), views.to(device), data.train, device, display)
-        fit(method, views, loader, config, run, display, saved, rows, observers)
-    write_tensors(run.encoder_file, method.encoder.state_dict(), {"finished": "true", "epochs": str(config.epochs)})
+        observers = _observers(run, config, parts, display)
+        fit(*parts, config, run, display, saved, rows, observers)
+    weights = parts.method.encoder.state_dict()
+    write_tensors(run.encoder_file, weights, {"finished": "true", "epochs": str(config.epochs)})
 
 
-def _observers(
-    run: Run,
-    config: PretrainConfig,
-    method: Method,
-    views: Views,
-    dataset: Dataset,
-    device: torch.device,
-    display: Display,
-) -> list[Observer]:
+def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Observer]:
     """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
     loggers = build_loggers(run.folder, config)
     if config.probe_every == 0:
         return loggers
+    dataset = parts.loader.dataset
     plan = plan_probe(
         every=config.probe_every,
         epochs=config.epochs,
@@ -152,7 +160,7 @@ def _observers(
         views=config.views,
         sample_bytes=dataset.preparation.nbytes,
     )
-    probe = LiveProbe(method, views, dataset, device, plan)
+    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
     return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
 
 
@@ -182,8 +190,9 @@ def _digests(data: Data) -> dict[str, str]:
     return {name: file_digest(path) for name in data.train.ids if (path := paths[name]) is not None and path.is_file()}
 
 
-def _facts(config: PretrainConfig, data: Data, method: Method, views: Views, device: torch.device) -> dict[str, Any]:
+def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
     """What was found, decided and applied: the run's provenance."""
+    method, views, device = parts.method, parts.views, parts.loader.device
     packages = ("icone", "torch", "timm", "monai", "numpy", "scikit-learn")
     norms = sorted({type(m).__name__ for m in method.encoder.modules() if "Norm" in type(m).__name__})
     return {

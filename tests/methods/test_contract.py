@@ -176,7 +176,7 @@ class ForbidHostSynchronisation(TorchDispatchMode):
     """Fails on operations that wait for the device, or whose result has a size that depends on data."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
 
     FORBIDDEN = (
         "_local_scalar_dense",

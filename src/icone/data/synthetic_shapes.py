@@ -19,7 +19,7 @@ def draw_shape(label: str, size: int, rng: Rng) -> Array:
     Position, orientation, size and proportions are random, so that no voxel tells the class by itself.
     """
     grid = _grid(size)
-    centre, scale = rng.uniform(-0.25, 0.25, 3), rng.uniform(0.4, 0.6)
+    centre, scale = rng.uniform(-0.2, 0.2, 3), rng.uniform(0.5, 0.7)
     body = (_rotation(rng).T @ (grid - centre[:, None].astype(np.float32))) / np.float32(scale)
     distance = SHAPES[label](body.astype(np.float32), rng)
     edge = rng.uniform(0.04, 0.12)  # the blur of the outline
@@ -95,8 +95,15 @@ def _axes(rng: Rng, low: float, high: float) -> Floats:
 
 
 def _rotation(rng: Rng) -> Floats:
-    """A uniform random rotation, from a random unit quaternion."""
-    w, x, y, z = (q := rng.standard_normal(4)) / np.linalg.norm(q)
+    """One of the turns that map the axes onto one another, then a tilt of about 15°, as scans are aligned."""
+    axes = np.eye(3, dtype=np.float32)[rng.permutation(3)] * rng.choice([-1, 1], (3, 1)).astype(np.float32)
+    turn: Floats = axes * np.float32(np.linalg.det(axes))  # a reflection becomes a rotation
+    return _tilt(rng) @ turn
+
+
+def _tilt(rng: Rng) -> Floats:
+    """A small random rotation, from a quaternion near 1."""
+    w, x, y, z = (q := np.array([1, *rng.normal(0, 0.08, 3)])) / np.linalg.norm(q)
     rows = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
         [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],

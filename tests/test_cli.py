@@ -1,0 +1,186 @@
+"""The command line as people use it: what comes out, and sentences with exit code 2 for what cannot work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+import icone
+from icone.cli import main
+from icone.runs import Run
+
+POINTS = ["synthetic:gaussians", "--subset", "60", "--features", "8", "--epochs", "2"]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten gray images of two kinds, with their labels in a CSV beside the folder."""
+    root = tmp_path_factory.mktemp("data")
+    (root / "images").mkdir()
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(10):
+        pixels = rng.integers(0, 60, (24, 24), dtype=np.uint8)
+        pixels[:, :: 1 + i % 2] += 150
+        Image.fromarray(pixels).save(root / "images" / f"{i}.png")
+        rows.append({"file": f"{i}.png", "label": ["plain", "striped"][i % 2]})
+    pd.DataFrame(rows).to_csv(root / "labels.csv", index=False)
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(images: Path) -> Path:
+    folder = images / "run"
+    words = ["pretrain", str(images / "images"), "--size", "32", "--encoder", "resnet10t", "--epochs", "2"]
+    assert main([*words, "--batch-size", "2", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_pretrain_leaves_a_complete_run(run: Path) -> None:
+    record = json.loads((run / "config.json").read_text())
+    assert record["config"]["batch_size"] == 2
+    assert (
+        record["data"]["preparation"] | {"low": 0.0, "high": 255.0, "size": [32, 32]} == record["data"]["preparation"]
+    )
+    assert "hue" in str(record["views"]["left_out"])  # the images are gray
+    assert record["method"]["options"]["normalisation"] == "anchor"
+    assert [row["epoch"] for row in Run(run).history] == [0, 1]
+    assert {"loss", "view_consistency", "anchor_alignment", "diversity", "anchor_cosine"} <= Run(run).history[0].keys()
+    assert "2/2 epochs, finished" in repr(Run(run))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz"])
+def test_embed_writes_ids_paths_and_features(run: Path, images: Path, tmp_path: Path, suffix: str) -> None:
+    target = tmp_path / f"embeddings{suffix}"
+    assert main(["embed", str(run), str(images / "images"), "--out", str(target)]) == 0
+    if suffix == ".npz":
+        with np.load(target) as content:
+            ids, paths, features = content["id"], content["path"], content["features"]
+    else:
+        table = pd.read_parquet(target) if suffix == ".parquet" else pd.read_csv(target)
+        ids, paths, features = table["id"], table["path"], table.filter(regex="^f").to_numpy()
+    assert list(ids) == [f"{i}.png" for i in range(10)]
+    assert Path(paths[3]) == images / "images" / "3.png"
+    assert features.shape == (10, 512)
+    # The exported encoder alone, fed with the raw pixels of one file, gives the same features.
+    encoder = icone.load_encoder(run)
+    pixels = torch.from_numpy(np.array(Image.open(images / "images" / "3.png")))[None, None]
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(pixels)[0].numpy(), features[3].astype(np.float32), rtol=1e-4, atol=1e-5)
+    assert not encoder.training
+
+
+def test_evaluate_with_labels_and_without(run: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run)]) == 0
+    assert "geometry only" in " ".join(capsys.readouterr().out.split())
+    words = ["evaluate", str(run), "--labels", str(images / "labels.csv"), "--untrained", "--test-fraction", "0.4"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("linear probe", "kNN-5", "RankMe", "LiDAR", "untrained", "trained"))
+    result = json.loads((run / "result.json").read_text())
+    assert result["data"]["train"] == 6
+    assert result["data"]["test"] == 4
+    assert set(result["trained"]["linear_probe"]["per_class"]) == {"plain", "striped"}
+    assert "knn_20" not in result["trained"]  # six training samples
+    with np.load(run / "features.npz") as saved:
+        assert saved["features"].shape == (10, 512)
+        assert list(saved["labels"][:2]) == ["plain", "striped"]
+
+
+def test_evaluation_uses_what_the_run_held_out(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert main(["pretrain", *POINTS, "--test-fraction", "0.25", "--out", str(folder)]) == 0
+    assert main(["evaluate", str(folder), "--geometry-instances", "0"]) == 0
+    run = Run(folder)
+    assert run.result is not None
+    assert (run.result["data"]["train"], run.result["data"]["test"]) == (45, 15)
+    assert not set(run.instances["ids"]) & set(run.instances["test_ids"])
+    assert "never saw" in run.result["data"]["note"]
+    assert "lidar" not in run.result["trained"]
+
+
+BAD = {
+    "no folder": (["pretrain", "no/such/folder"], "no/such/folder"),
+    "empty folder": (["pretrain", "{empty}"], "empty"),
+    "one image": (["pretrain", "{single}"], "at least 2"),
+    "text as png": (["pretrain", "{text}"], "b.png"),
+    "batch above N": (["pretrain", *POINTS, "--batch-size", "61"], "60"),
+    "one view": (["pretrain", *POINTS, "--views", "1"], "--views must be at least 2"),
+    "unknown method": (["pretrain", *POINTS, "--method", "simcrl"], "did you mean simclr"),
+    "undefined batch": (["pretrain", *POINTS, "--method", "simclr"], "exactly zero"),
+    "supervised without labels": (["pretrain", "{images}", "--method", "supcon", "--batch-size", "2"], "needs a label"),
+    "unknown option": (["pretrain", *POINTS, "--options", "diversitty=sigreg"], "did you mean diversity"),
+    "unknown encoder": (["pretrain", "{images}", "--encoder", "vit_smal_patch16_224"], "did you mean"),
+    "small volume": (["pretrain", "synthetic:shapes@12x20"], "does not survive"),
+    "degenerate norm": (["pretrain", "synthetic:shapes@32x20", "--encoder", "resnet10_3d"], "BatchNorm"),
+    "unknown device": (["pretrain", *POINTS, "--device", "abacus"], "unknown device"),
+    "labels for others": (["pretrain", "{images}", "--labels", "{wrong}"], "other.png"),
+    "unknown dataset": (["pretrain", "medmnist:adrenalmnist"], "adrenalmnist3d"),
+    "not a run": (["embed", "{images}"], "not a run folder"),
+    "unknown ending": (["embed", "{run}", "--out", "x.xlsx"], ".parquet"),
+    "labels of other files": (["evaluate", "{run}", "--labels", "{wrong}"], "other.png"),
+    "embed other dimension": (["embed", "{run}", "synthetic:shapes@32x20", "--out", "x.csv"], "trained on 2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_with_exit_code_2(
+    case: str,
+    images: Path,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    empty, single, text = (tmp_path / name for name in ("empty", "single", "text"))
+    for folder in (empty, single, text):
+        folder.mkdir()
+    Image.new("L", (16, 16)).save(single / "a.png")
+    (text / "a.png").write_bytes((images / "images" / "0.png").read_bytes())
+    (text / "b.png").write_text("I am not an image")
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("file,label\nother.png,a\n")
+    places = {"empty": empty, "single": single, "text": text, "wrong": wrong, "images": images / "images", "run": run}
+    words, expected = BAD[case]
+    before = sorted(tmp_path.rglob("*"))
+    assert main([word.format(**places) for word in words]) == 2
+    message = capsys.readouterr().err
+    assert expected in message
+    assert "Traceback" not in message
+    assert sorted(tmp_path.rglob("*")) == before  # nothing half-written
+
+
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(icone.InputError):
+        main(["pretrain", "no/such/folder", "--debug"])
+
+
+def test_no_write_permission_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["pretrain", *POINTS, "--out", str(tmp_path / "file" / "run")]) == 2
+    assert "is a file" in capsys.readouterr().err
+
+
+def test_methods_lists_all_and_the_options_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in icone.METHODS)
+    assert main(["methods", "simclr"]) == 0
+    assert "temperature" in capsys.readouterr().out
+
+
+def test_python_interface(tmp_path: Path) -> None:
+    run = icone.pretrain("synthetic:gaussians", subset=40, epochs=1, features=4, out=tmp_path / "run")
+    assert icone.embed(run).shape == (1750, 2 + 4)
+    with pytest.raises(icone.InputError, match="unknown settings: bach_size"):
+        icone.pretrain("synthetic:gaussians", bach_size=1)
+    assert set(icone.__all__) <= set(dir(icone))
+    assert icone.diversity.orthogonality(torch.eye(3)) == 0
+    assert icone.__version__
