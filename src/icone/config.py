@@ -235,7 +235,7 @@ def to_command(config: PretrainConfig) -> list[str]:
     """The words of the command line that give this configuration: the settings that are not defaults.
 
     >>> to_command(PretrainConfig(source="scans", epochs=10, image_views=ImageViews(blur=0.0)))
-    ['icone', 'pretrain', 'scans', '--image-views.blur', '0.0', '--epochs', '10']
+    ['icone', 'pretrain', 'scans', '--epochs', '10', '--image-views.blur', '0.0']
     """
     return ["icone", "pretrain", config.source, *_flags(config, PretrainConfig(source=config.source), "--")]
 

@@ -177,7 +177,7 @@ def sparkline(values: Sequence[float], width: int = 20) -> str:
 def format_seconds(seconds: float) -> str:
     """
     >>> format_seconds(42), format_seconds(3700)
-    ('42 s', '1 h 01 min')
+    ('42 s', '1 h 02 min')
     """
     if seconds < 90:
         return f"{seconds:.0f} s"
