@@ -15,7 +15,7 @@ demo: setup
 	$(BIN)/icone demo
 
 test: check
-	$(BIN)/pytest -m "not slow and not gpu and not download"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu and not download"
 
 slow: setup
 	$(BIN)/pytest -m slow

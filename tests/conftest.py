@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -17,3 +20,29 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder} (set ICONE_TEST_DATA)")
     return folder
+
+
+class NoHostTraffic(TorchDispatchMode):
+    """Fails on operations that read a value back, have a size that depends on one, or bring one to the device."""
+
+    FORBIDDEN = (
+        "_local_scalar_dense", "item", "nonzero", "is_nonzero", "masked_select", "equal", "lift_fresh", "_unique2",
+        "unique_consecutive", "unique_dim", "repeat_interleave.Tensor",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func).removeprefix("aten.")
+        assert name not in self.FORBIDDEN, name
+        assert name.split(".")[0] not in self.FORBIDDEN, name
+        if name.startswith("index."):
+            assert all(i is None or i.dtype != torch.bool for i in args[1]), "indexing by a boolean mask"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def no_host_traffic() -> type[TorchDispatchMode]:
+    """The step contract as a guard: `with no_host_traffic(): …`."""
+    return NoHostTraffic

@@ -94,35 +94,11 @@ def test_point_views_add_noise_of_the_given_size() -> None:
     assert abs((noise[:, 0] * noise[:, 1]).mean().item()) < 5 * 0.09 / math.sqrt(noise.numel() / 2)
 
 
-class NoHostTraffic(TorchDispatchMode):
-    """Refuses the operations that read a value back, have a shape that depends on one, or bring one over."""
-
-    FORBIDDEN = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal.default", "lift_fresh")
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func)
-        assert not any(name.startswith(f"aten.{word}") for word in self.FORBIDDEN), name
-        return func(*args, **(kwargs or {}))
-
-
-def test_step_contract_nothing_is_read_back(kind: str) -> None:
+def test_step_contract_nothing_is_read_back(kind: str, no_host_traffic: type[TorchDispatchMode]) -> None:
     views, images = make(kind), samples(kind, 2)
-    with NoHostTraffic():
+    with no_host_traffic():
         views(images, 2)
         views.plain(images)
-
-
-def test_the_guard_itself_sees_host_traffic() -> None:
-    for offence in (
-        lambda: torch.ones(()).item(),
-        lambda: torch.tensor([1.0]),
-        lambda: torch.ones(2).nonzero(),
-    ):
-        with pytest.raises(AssertionError, match="aten"), NoHostTraffic():
-            offence()
 
 
 def test_step_contract_values_do_not_decide(kind: str) -> None:
