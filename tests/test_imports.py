@@ -9,8 +9,10 @@ import icone
 
 ROOMS = [
     "errors", "config", "data", "views", "encoders", "losses", "diversity", "methods", "runs", "training", "evaluation",
-    "building", "pretraining", "inference", "evaluating", "demo", "__init__", "cli", "__main__",
+    "building", "pretraining", "inference", "evaluating", "report", "demo", "__init__", "cli", "__main__",
 ]  # fmt: skip
+EXCEPTIONS = {("runs.py", "report")}
+"""`Run.plot_…` are conveniences for notebooks: imports inside a method, of what the user asks to see."""
 PACKAGE = Path(icone.__file__).parent
 
 
@@ -19,14 +21,19 @@ def room_of(path: Path) -> str:
 
 
 def imported_rooms(path: Path) -> set[str]:
-    """Rooms that a file imports anywhere, in functions too."""
+    """Rooms that a file imports anywhere, in functions too, but for the named exceptions inside functions."""
+    tree = ast.parse(path.read_text())
+    outer = {id(node) for node in tree.body}
     rooms = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: write imports out in full"
             names = [node.module or ""]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("icone.")}
+        found = {name.split(".")[1] for name in names if name.startswith("icone.")}
+        if id(node) not in outer:
+            found -= {room for file, room in EXCEPTIONS if file == path.relative_to(PACKAGE).as_posix()}
+        rooms |= found
     return rooms
 
 

@@ -43,7 +43,7 @@ def outcome(run: Run) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
     tensors, _ = read_tensors(run.state_file)
     encoder, _ = read_tensors(run.encoder_file)
     named = {**tensors, **{f"encoder/{name}": t for name, t in encoder.items()}}
-    clocks = ("seconds", "instances_per_second")
+    clocks = ("seconds", "instances_per_second", "probe_seconds")
     history = [{k: v for k, v in row.items() if k not in clocks} for row in run.history]
     return {name: t.numpy().tobytes() for name, t in named.items()}, history
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from icone.inference import embed, load_encoder
     from icone.methods import METHODS, AnchorTable, IConELoss
     from icone.pretraining import pretrain
+    from icone.report import report
     from icone.runs import Run
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "evaluate",
     "load_encoder",
     "pretrain",
+    "report",
 ]
 
 # Loaded at first use, so that `icone --help` does not wait for PyTorch.
@@ -41,6 +43,7 @@ _HOME = {
     "evaluate": "evaluating",
     "load_encoder": "inference",
     "pretrain": "pretraining",
+    "report": "report",
 }
 _ROOMS = ("data", "diversity", "encoders", "evaluation", "losses", "methods", "training", "views")
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -113,6 +113,7 @@ class Evaluate:
             console=console,
         )
         console.print(result_table(result))
+        console.print(result["verdict"], highlight=False, soft_wrap=True)
         for note in notes(result):
             console.print(f"note: {note}", highlight=False, soft_wrap=True)
 
@@ -130,6 +131,60 @@ class Methods:
         from icone.methods.capabilities import method_table, option_table
 
         console.print(method_table() if self.name is None else option_table(self.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Write one HTML page about a run, or about several side by side; it opens from disk and works offline."""
+
+    run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders; those that have not been evaluated are evaluated first."""
+    out: Path = Path("report.html")
+    """The file to write."""
+    projections: tuple[Literal["umap", "tsne", "pca"], ...] = ("umap", "pca")
+    """Maps to choose from; t-SNE takes longest."""
+    table: Path | None = None
+    """CSV with a column of file names or ids; the map can be coloured by its other columns."""
+    thumbnails: bool = True
+    """Show pictures of the samples, which needs the data."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.report import report
+
+        target = report(
+            self.run_folders,
+            out=self.out,
+            projections=self.projections,
+            table=self.table,
+            thumbnails=self.thumbnails,
+            data_root=self.data_root,
+            console=console,
+        )
+        console.print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB): open it in a browser")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Save the pictures of an evaluated run as PDF and PNG."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    out: Path = Path("figures")
+    """Folder for the files."""
+    names: tuple[Literal["history", "geometry", "spectrum", "plane", "map", "confusion", "gallery"], ...] = ()
+    """Which ones (default: all that the run has data for)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.report import save_figures
+
+        for path in save_figures(self.run_folder, self.out, self.names):
+            console.print(f"wrote {path}", highlight=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +206,8 @@ Command = (
     Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Figures, tyro.conf.subcommand("figures")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )

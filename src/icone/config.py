@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from icone.errors import InputError
+from icone.errors import InputError, unknown_name
+
+Logger = Literal["tensorboard", "wandb", "mlflow"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +171,12 @@ class RuntimeConfig:
     """Decoded samples are kept in memory up to this size, else read anew (default: half of what is free)."""
     checkpoint_seconds: float = 120.0
     """Save the state this often, at the next step."""
+    probe_every: int = 5
+    """Measure the features' geometry on a few instances every so many epochs, to notice a collapse; 0: never."""
+    stop_on_collapse: bool = False
+    """End the run, with its state saved, when its features have collapsed."""
+    log: tuple[Logger, ...] = ()
+    """Write the history to these tools too, where they are installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +206,12 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
         _require("test-fraction", self.test_fraction, 0 <= self.test_fraction < 1, "in [0, 1)")
         _require("size", self.size, self.size is None or self.size >= 8, "at least 8")
         _require("workers", self.workers, self.workers >= 1, "at least 1")
+        _require("probe-every", self.probe_every, self.probe_every >= 0, "0 or more")
+        if self.stop_on_collapse and self.probe_every == 0:
+            raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
+        for name in self.log:
+            if name not in typing.get_args(Logger):
+                raise unknown_name("logger", name, typing.get_args(Logger))
 
 
 def _require(flag: str, value: object, fine: bool, wanted: str) -> None:
@@ -215,6 +229,31 @@ def from_json(plain: dict[str, Any]) -> PretrainConfig:
     """Rebuild a configuration; a field that this version does not know is an error, a missing one a default."""
     config: PretrainConfig = _build(PretrainConfig, plain)
     return config
+
+
+def to_command(config: PretrainConfig) -> list[str]:
+    """The words of the command line that give this configuration: the settings that are not defaults.
+
+    >>> to_command(PretrainConfig(source="scans", epochs=10, image_views=ImageViews(blur=0.0)))
+    ['icone', 'pretrain', 'scans', '--epochs', '10', '--image-views.blur', '0.0']
+    """
+    return ["icone", "pretrain", config.source, *_flags(config, PretrainConfig(source=config.source), "--")]
+
+
+def _flags(config: Any, default: Any, prefix: str) -> list[str]:
+    words: list[str] = []
+    for f in dataclasses.fields(config):
+        value, usual = getattr(config, f.name), getattr(default, f.name)
+        flag = prefix + f.name.replace("_", "-")
+        if value == usual:
+            continue
+        if dataclasses.is_dataclass(value):
+            words += _flags(value, usual, flag + ".")
+        elif isinstance(value, bool):
+            words += [flag if value else prefix + "no-" + f.name.replace("_", "-")]
+        else:
+            words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+    return words
 
 
 def differences(old: PretrainConfig, new: PretrainConfig) -> list[str]:

@@ -31,5 +31,9 @@ class TrainingError(RuntimeError):
     """Training cannot go on, through nobody's input: a loss that is not finite. Exit code 3, no traceback."""
 
 
+class CollapseError(TrainingError):
+    """The features have collapsed and the user asked to stop then; the state is saved."""
+
+
 class InterruptedRun(Exception):
     """The user or the system asked the run to stop; its state is saved. Exit code 130."""

@@ -15,6 +15,7 @@ from icone.building import memory_errors
 from icone.data import Dataset, load_for_inference, stratified_split
 from icone.evaluation.assessment import Partition, assess
 from icone.evaluation.features import FrozenEncoder, extract_views
+from icone.evaluation.verdict import judge
 from icone.inference import extract_with_progress, load_encoder, untrained_encoder
 from icone.runs import Run, replacing, write_json
 
@@ -51,10 +52,16 @@ def evaluate(
             features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
             views = _view_features(encoder, samples.datasets[0], geometry_instances)
             measured[name] = assess(features[name], views, samples.partition)
-    result = {"data": samples.describe(), **measured}
+    result = {"data": samples.describe(), "verdict": str(judge(measured["trained"])), **measured}
     with run.locked():
         with replacing(run.features_file) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, ids=np.array(samples.ids), labels=samples.labels, features=features["trained"])
+            np.savez_compressed(
+                file,
+                ids=np.array(samples.ids),
+                labels=samples.labels,
+                splits=samples.splits,
+                features=features["trained"],
+            )
         write_json(run.result_file, result)
     return result
 
@@ -66,6 +73,7 @@ class _Samples:
     datasets: list[Dataset]
     ids: list[str]
     labels: np.ndarray
+    splits: np.ndarray
     partition: Partition | None
     note: str
 
@@ -84,7 +92,8 @@ def _read(run: Run, labels: Path | None, data_root: Path | None, official_test: 
     ids = [name for dataset in datasets for name in dataset.ids]
     names = np.concatenate([_class_names(dataset) for dataset in datasets])
     partition, note = _partition(run, datasets, names, official_test, test_fraction)
-    return _Samples(datasets, ids, names, partition, note)
+    splits = np.repeat([config.split, "test"][: len(datasets)], [len(dataset) for dataset in datasets])
+    return _Samples(datasets, ids, names, splits, partition, note)
 
 
 def _class_names(dataset: Dataset) -> np.ndarray:
@@ -146,7 +155,7 @@ def result_table(result: dict[str, Any]) -> Table:
     for name in columns:
         table.add_column(name, justify="right")
     for key, title in ROWS.items():
-        values = [_figure(result[name], key) for name in columns]
+        values = [figure(result[name], key) for name in columns]
         if all(value is not None for value in values):
             scale, digits = (100, 1) if key in PERCENT else (1, 4 if key == "mean_cosine" else 2)
             table.add_row(
@@ -156,7 +165,8 @@ def result_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def _figure(figures: dict[str, Any], key: str) -> float | None:
+def figure(figures: dict[str, Any], key: str) -> float | None:
+    """The number under one of `ROWS`: a geometry figure, or the balanced accuracy of a probe."""
     value = figures.get("linear_probe" if key == "minority" else key)
     if isinstance(value, dict):
         value = value["minority_accuracy" if key == "minority" else "balanced_accuracy"]

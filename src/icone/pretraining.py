@@ -18,9 +18,12 @@ from icone.config import PretrainConfig, differences
 from icone.data import Data, Loader, compare_instances, file_digest, load_data
 from icone.encoders import num_features
 from icone.errors import InputError
+from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, method_options, parse_options
 from icone.runs import Run, write_tensors
-from icone.training import choose_display, fit
+from icone.training import Display, choose_display, fit
+from icone.training.loggers import build_loggers
+from icone.training.observers import Observer
 from icone.training.state import SavedState, load_state
 from icone.views import Views
 
@@ -47,6 +50,7 @@ def pretrain(
     run = Run(out if out is not None else default_folder(config.source))
     console = console or Console()
     check_start(run, resume, extend)
+    build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     with own_randomness(pick_device(config.device)), memory_errors():
         if resume or extend:
             with run.locked():
@@ -137,9 +141,27 @@ def _train(
 ) -> None:
     run.describe(config, _facts(config, data, parts), _instances(data))
     with choose_display(console) as display:
-        fit(*parts, config, run, display, saved, rows)
+        observers = _observers(run, config, parts, display)
+        fit(*parts, config, run, display, saved, rows, observers)
     weights = parts.method.encoder.state_dict()
     write_tensors(run.encoder_file, weights, {"finished": "true", "epochs": str(config.epochs)})
+
+
+def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Observer]:
+    """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
+    loggers = build_loggers(run.folder, config)
+    if config.probe_every == 0:
+        return loggers
+    dataset = parts.loader.dataset
+    plan = plan_probe(
+        every=config.probe_every,
+        epochs=config.epochs,
+        available=len(dataset),
+        views=config.views,
+        sample_bytes=dataset.preparation.nbytes,
+    )
+    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
+    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
 
 
 def _load(config: PretrainConfig, console: Console) -> Data:

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
@@ -17,6 +17,9 @@ from torch import Tensor
 
 from icone.config import PretrainConfig, from_json, to_json
 from icone.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Run:
@@ -82,6 +85,31 @@ class Run:
         config = self.config
         done, state = len(self.history), "finished" if self.finished else "unfinished"
         return f"<Run {self.folder}: {config.method} on {config.source}, {done}/{config.epochs} epochs, {state}>"
+
+    # Conveniences for notebooks; the import inside is the one exception from the order of the rooms.
+
+    def plot_history(self) -> Figure:
+        """Loss terms over epochs, as a matplotlib figure."""
+        from icone.report import figures
+
+        return figures.plot_history(self)
+
+    def plot_spectrum(self) -> Figure:
+        """Singular values of the features, as a matplotlib figure; needs `icone.evaluate`."""
+        from icone.report import figures
+
+        return figures.plot_spectrum(self)
+
+    def plot_map(self, projection: Literal["umap", "tsne", "pca"] = "umap", colour: str = "label") -> Figure:
+        """The samples in two dimensions, coloured by label, cluster or density; needs `icone.evaluate`."""
+        from icone.report import figures
+
+        return figures.plot_map(self, projection, colour)
+
+    def _repr_html_(self) -> str:
+        from icone.report.notebook import run_html
+
+        return run_html(self)
 
     def _read_json(self, name: str) -> dict[str, Any]:
         try:

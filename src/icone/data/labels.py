@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -47,6 +48,24 @@ def read_labels(path: Path, ids: Sequence[str]) -> tuple[str | None, ...]:
     return tuple(labels[name] for name in ids)
 
 
+def read_columns(path: Path, ids: Sequence[str]) -> dict[str, tuple[str | None, ...]]:
+    """The columns of a CSV other than that of the ids, with a value or None for every id.
+
+    Rows name their samples as for `read_labels`; rows for other samples are passed over, because the table
+    may describe more data than is looked at.
+    """
+    columns, name_at, rows = _table(path)
+    aliases, known = _aliases(ids), frozenset(ids)
+    found = {sample: row for row in rows if (sample := _find(row[name_at].strip(), known, aliases)) is not None}
+    if not found:
+        raise InputError(f"no row of {path} names one of the samples; they have ids such as {_examples(ids)}")
+    return {
+        column: tuple(found[name][at].strip() or None if name in found else None for name in ids)
+        for at, column in enumerate(columns)
+        if at != name_at
+    }
+
+
 def labels_from_folders(ids: Sequence[str]) -> tuple[str, ...] | None:
     """The first folder of every id as its class, or None where the folders do not look like classes.
 
@@ -79,21 +98,27 @@ def class_names(labels: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def _rows(path: Path) -> list[tuple[str, str | None]]:
-    """(name, label) of every row; the separator is a comma, semicolon or tab."""
+    """(name, label) of every row."""
+    columns, name_at, rows = _table(path)
+    label_at = _column(path, [name.lower() for name in columns], LABEL_COLUMNS)
+    return [(row[name_at].strip(), row[label_at].strip() or None) for row in rows]
+
+
+def _table(path: Path) -> tuple[list[str], int, list[list[str]]]:
+    """Column names, the position of the ids, and all rows; the separator is a comma, semicolon or tab."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the labels in {path}: {error}") from error
     header = text.split("\n", 1)[0]
-    table = csv.reader(text.splitlines(), delimiter=max(",;\t", key=header.count))
-    columns = [name.strip().lower() for name in next(table, [])]
-    name_at = _column(path, columns, ID_COLUMNS)
-    label_at = _column(path, columns, LABEL_COLUMNS)
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
+    columns = [name.strip() for name in next(table, [])]
+    name_at = _column(path, [name.lower() for name in columns], ID_COLUMNS)
     rows = [row for row in table if any(cell.strip() for cell in row)]
-    short = next((row for row in rows if len(row) <= max(name_at, label_at)), None)
+    short = next((row for row in rows if len(row) < len(columns)), None)
     if short is not None:
         raise InputError(f"{path} has a row with too few columns: {','.join(short)}")
-    return [(row[name_at].strip(), row[label_at].strip() or None) for row in rows]
+    return columns, name_at, rows
 
 
 def _column(path: Path, columns: list[str], wanted: tuple[str, ...]) -> int:

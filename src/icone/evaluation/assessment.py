@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.evaluation import geometry
+from icone.evaluation.arrays import FloatArray
 from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
 
 Features = npt.NDArray[np.float32]
@@ -25,29 +26,48 @@ class Partition:
     minority: Sequence[str] | None = None
 
 
+def geometry_figures(features: Features, view_features: Features | None) -> dict[str, float]:
+    """What the verdict and the plots need of features (N, d) and, for alignment, of random views (n, V, d).
+
+    As in the paper, geometry is measured on standardised features; first component and mean cosine are those of
+    the features as they are. `rank_limit` is the largest rank that centred features of this shape can have.
+    """
+    standardized = geometry.standardize(features)
+    figures = {
+        "rankme": geometry.rankme(standardized),
+        "rank_limit": float(min(len(features) - 1, features.shape[1])),
+        "first_component": geometry.first_component_share(features),
+        "mean_cosine": geometry.mean_cosine(features),
+        "uniformity": geometry.uniformity(standardized),
+    }
+    if view_features is not None:
+        figures["alignment"] = geometry.alignment(_standardize_views(view_features))
+    return figures
+
+
 def assess(features: Features, view_features: Features | None, partition: Partition | None) -> dict[str, Any]:
     """All figures of one encoder as a dictionary that JSON can hold.
 
     `features` (N, d) are those of the deterministic views; `view_features` (n, V, d) those of random ones, for
-    LiDAR and alignment. As in the paper, geometry is measured on standardised features; `rankme_raw` is on the
+    LiDAR and alignment. `spectrum` holds the singular values of the standardised features; `rankme_raw` is on the
     features as they are, where a common offset counts as a direction of its own.
     """
-    standardized = geometry.standardize(features)
+    spectrum = geometry.singular_values(geometry.standardize(features))
     figures: dict[str, Any] = {
-        "effective_rank": geometry.effective_rank(standardized),
-        "rankme": geometry.rankme(standardized),
+        **geometry_figures(features, view_features),
+        "effective_rank": geometry.entropy_rank(spectrum),
         "rankme_raw": geometry.rankme(features),
-        "uniformity": geometry.uniformity(standardized),
-        "first_component": geometry.first_component_share(features),
-        "mean_cosine": geometry.mean_cosine(features),
+        "spectrum": [float(f"{value:.5g}") for value in spectrum],
     }
     if view_features is not None:
-        instances, views, dim = view_features.shape
-        flat = geometry.standardize(view_features.reshape(-1, dim)).reshape(instances, views, dim)
-        figures |= {"lidar": geometry.lidar(flat), "alignment": geometry.alignment(flat)}
+        figures["lidar"] = geometry.lidar(_standardize_views(view_features))
     if partition is not None:
         figures |= _probes(features, partition)
     return figures
+
+
+def _standardize_views(views: Features) -> FloatArray:
+    return geometry.standardize(views.reshape(-1, views.shape[-1])).reshape(views.shape)
 
 
 def _probes(features: Features, partition: Partition) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,6 +27,10 @@ class Display(ABC):
     def end_epoch(self, row: dict[str, Any]) -> None:
         """An epoch is over; `row` is its line of the history."""
 
+    @abstractmethod
+    def warn(self, text: str) -> None:
+        """Something that a person should know now."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -39,8 +44,12 @@ class Display(ABC):
         """Leave the terminal as it was."""
 
 
+CLOCKS = ("lr", "seconds", "instances_per_second", "probe_seconds")
+"""Entries of a row that are no terms."""
+
+
 class RichDisplay(Display):
-    """A progress bar with epoch, terms, speed and time left."""
+    """A progress bar with epoch, terms, the RankMe of all measurements as a sparkline, speed and time left."""
 
     def __init__(self, console: Console) -> None:
         self.progress = Progress(
@@ -48,13 +57,17 @@ class RichDisplay(Display):
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[terms]}"),
+            TextColumn("{task.fields[rank]}"),
             TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(),
             console=console,
         )
+        self.ranks: list[float] = []
 
     def start(self, done: int, total: int, epochs: int) -> None:
-        self.task = self.progress.add_task("", total=total, completed=done, epoch=0, epochs=epochs, terms="", speed="")
+        self.task = self.progress.add_task(
+            "", total=total, completed=done, epoch=0, epochs=epochs, terms="", rank="", speed=""
+        )
         self.progress.start()
 
     def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
@@ -62,7 +75,13 @@ class RichDisplay(Display):
         self.progress.update(self.task, completed=done, epoch=epoch + 1, terms=format_terms(terms), speed=speed)
 
     def end_epoch(self, row: dict[str, Any]) -> None:
-        pass  # the bar shows it already
+        if "geometry" in row:  # the bar shows the rest already
+            self.ranks.append(row["geometry"]["rankme"])
+            shown = f"RankMe {sparkline(self.ranks)} {format_rank(row['geometry'])}"
+            self.progress.update(self.task, rank=shown)
+
+    def warn(self, text: str) -> None:
+        self.progress.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
         self.progress.stop()
@@ -87,25 +106,27 @@ class PlainDisplay(Display):
             self._line(epoch, terms, instances_per_second)
 
     def end_epoch(self, row: dict[str, Any]) -> None:
-        terms = {
-            name: value for name, value in row.items() if name not in ("epoch", "lr", "seconds", "instances_per_second")
-        }
-        self._line(row["epoch"], terms, row["instances_per_second"])
+        terms = {name: value for name, value in row.items() if name not in ("epoch", "geometry", *CLOCKS)}
+        rank = f"  RankMe {format_rank(row['geometry'])}" if "geometry" in row else ""
+        self._line(row["epoch"], terms, row["instances_per_second"], rank)
+
+    def warn(self, text: str) -> None:
+        self._say(f"warning: {text}")
 
     def close(self) -> None:
         pass  # nothing is held
 
-    def _line(self, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
+    def _line(self, epoch: int, terms: dict[str, float], instances_per_second: float, rank: str = "") -> None:
         steps = max(self.done - self.done_before, 1)
         left = (time.monotonic() - self.began) / steps * (self.total - self.done)
         self._say(
-            f"epoch {epoch + 1}/{self.epochs}  {format_terms(terms)}  {instances_per_second:.1f} instances/s  "
+            f"epoch {epoch + 1}/{self.epochs}  {format_terms(terms)}{rank}  {instances_per_second:.1f} instances/s  "
             f"{format_seconds(left)} left"
         )
 
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 class NoDisplay(Display):
@@ -116,6 +137,8 @@ class NoDisplay(Display):
     def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None: ...
 
     def end_epoch(self, row: dict[str, Any]) -> None: ...
+
+    def warn(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -132,10 +155,29 @@ def format_terms(terms: dict[str, float]) -> str:
     return "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
 
 
+def format_rank(geometry: dict[str, float]) -> str:
+    """
+    >>> format_rank({"rankme": 41.26, "rank_limit": 149.0})
+    '41.3/149'
+    """
+    return f"{geometry['rankme']:.1f}/{geometry['rank_limit']:.0f}"
+
+
+def sparkline(values: Sequence[float], width: int = 20) -> str:
+    """The last values as bars of eight heights, the highest of them full.
+
+    >>> sparkline([0.0, 1.0, 2.0, 4.0, 8.0])
+    '▁▂▃▅█'
+    """
+    shown = values[-width:]
+    top = max(shown, default=0.0) or 1.0
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * max(value, 0.0) / top))] for value in shown)
+
+
 def format_seconds(seconds: float) -> str:
     """
     >>> format_seconds(42), format_seconds(3700)
-    ('42 s', '1 h 01 min')
+    ('42 s', '1 h 02 min')
     """
     if seconds < 90:
         return f"{seconds:.0f} s"

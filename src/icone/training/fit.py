@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from icone.config import PretrainConfig
 from icone.data import Batch, Loader
-from icone.errors import InterruptedRun, TrainingError
+from icone.errors import CollapseError, InterruptedRun, TrainingError
 from icone.methods import Method
 from icone.runs import Run
 from icone.training.display import Display
 from icone.training.interruption import watch_signals
+from icone.training.observers import Observer
 from icone.training.state import SavedState, restore, restore_extended, save_state
 from icone.training.step import TrainStep
 from icone.views import Views
@@ -32,22 +33,31 @@ def fit(
     display: Display,
     saved: SavedState | None = None,
     rows: list[int | None] | None = None,
+    observers: Sequence[Observer] = (),
 ) -> None:
     """Train `method` on `loader` to the end of `config.epochs`, keeping the state in `run`.
 
     `saved` continues a run; with `rows` (old row of each instance) the instances have changed meanwhile, and
     training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
+    `observers` are told about every epoch.
     """
-    _Fit(method, views, loader, config, run, display).train(saved, rows)
+    _Fit(method, views, loader, config, run, display, observers).train(saved, rows)
 
 
 class _Fit:
     """The loop's variables: `done` steps, the `history`, and the clocks of display and checkpoint."""
 
     def __init__(
-        self, method: Method, views: Views, loader: Loader, config: PretrainConfig, run: Run, display: Display
+        self,
+        method: Method,
+        views: Views,
+        loader: Loader,
+        config: PretrainConfig,
+        run: Run,
+        display: Display,
+        observers: Sequence[Observer],
     ) -> None:
-        self.loader, self.config, self.run, self.display = loader, config, run, display
+        self.loader, self.config, self.run, self.display, self.observers = loader, config, run, display, observers
         self.steps_per_epoch = -(-loader.steps_per_epoch // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
@@ -63,6 +73,20 @@ class _Fit:
         self.display.start(self.done, self.total_steps, self.config.epochs)
         self.shown_at = self.epoch_began = time.monotonic()
         self.instances_before = self.step.meter.instances
+        for observer in self.observers:
+            observer.start(self.history)
+        try:
+            self._run()
+        except CollapseError:
+            self._save()
+            raise
+        finally:
+            for observer in self.observers:
+                observer.close()
+        self._save()
+
+    def _run(self) -> None:
+        """All steps that are left, or those until somebody asks to stop."""
         with watch_signals() as interruption:
             for epoch in range(self.done // self.steps_per_epoch, self.config.epochs):
                 for batches in self._steps_of(epoch):
@@ -76,7 +100,6 @@ class _Fit:
                         raise InterruptedRun(
                             f"stopped after step {self.done} of {self.total_steps}; the state is saved"
                         )
-        self._save()
 
     def _continue(self, saved: SavedState, rows: list[int | None] | None) -> None:
         if rows is None:
@@ -107,21 +130,24 @@ class _Fit:
 
     def _end_epoch(self, epoch: int) -> None:
         self._check_finite()
-        figures = {name: value.item() for name, value in self.step.method.epoch_figures().items()}
         row = {
             "epoch": epoch,
             **self.step.meter.means(),
-            **figures,
+            **{name: value.item() for name, value in self.step.method.epoch_figures().items()},
             "lr": self.step.optimizer.param_groups[0]["lr"].item(),
             "seconds": round(time.monotonic() - self.epoch_began, 3),
             "instances_per_second": round(self._speed(), 3),
         }
+        for observer in self.observers:
+            row |= observer.measure(epoch)
         self.history.append(row)
         self.step.meter.reset()
-        self.epoch_began, self.instances_before = time.monotonic(), 0
+        self.epoch_began, self.instances_before = time.monotonic(), 0  # what observers took is no training time
         self.run.append_history(row)
         self.display.refresh(self.done, epoch, {k: row[k] for k in self.step.meter.sums}, row["instances_per_second"])
         self.display.end_epoch(row)
+        for observer in self.observers:
+            observer.end_epoch(row)
 
     def _speed(self) -> float:
         instances = self.step.meter.instances - self.instances_before

@@ -1,0 +1,186 @@
+"""Everything a page says about one run, as plain data that JSON can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.config import to_command, to_json
+from icone.errors import InputError
+from icone.evaluating import PERCENT, ROWS, figure
+from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
+from icone.evaluation.verdict import judge
+from icone.report.samples import Column, Samples, numbers_or_categories, read_samples, table_columns
+from icone.report.thumbnails import make_sheets
+from icone.runs import Run
+from icone.training.display import CLOCKS
+
+NEIGHBOURS = 8
+QUERIES = 8
+CLUSTERS = 8
+"""Clusters where no labels say how many there might be."""
+
+
+def run_content(
+    run: Run,
+    *,
+    name: str,
+    projections: Sequence[ProjectionName] = ("umap", "pca"),
+    table: Path | None = None,
+    thumbnails: bool = True,
+    data_root: Path | None = None,
+) -> dict[str, Any]:
+    """The page's data of one run that has been evaluated."""
+    result = run.result
+    if result is None:
+        raise InputError(f"{run.folder} has not been evaluated: run `icone evaluate {run.folder}` first")
+    samples = read_samples(run)
+    return {
+        "name": name,
+        "verdict": _verdict(result),
+        "figures": _figures(result),
+        "note": result["data"]["note"],
+        "history": history_columns(run),
+        "spectrum": {which: result[which]["spectrum"] for which in ("untrained", "trained") if which in result},
+        "plane": {
+            which: [result[which]["alignment"], result[which]["uniformity"]]
+            for which in ("untrained", "trained")
+            if "alignment" in result.get(which, {})
+        },
+        "map": _map(run, samples, projections, table, thumbnails, data_root),
+        "probes": _probes(result["trained"]),
+        "provenance": provenance(run),
+    }
+
+
+def _verdict(result: dict[str, Any]) -> dict[str, Any]:
+    """The verdict, and a remark where training has cost the probe more than it gave."""
+    verdict = judge(result["trained"])
+    before, after = (figure(result.get(which, {}), "linear_probe") for which in ("untrained", "trained"))
+    if before is not None and after is not None and after < before:
+        worse = (
+            f"The linear probe is below that of the untrained encoder ({100 * after:.1f} against {100 * before:.1f} %)."
+        )
+        verdict = dataclasses.replace(verdict, remarks=(*verdict.remarks, worse))
+    return dataclasses.asdict(verdict)
+
+
+def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for key, title in ROWS.items():
+        values = {which: figure(result[which], key) for which in ("untrained", "trained") if which in result}
+        if values["trained"] is not None:
+            scale, digits = (100, 1) if key in PERCENT else (1, 2)
+            texts: dict[str, str | None] = {
+                which: None if v is None else f"{scale * v:.{digits}f}" for which, v in values.items()
+            }
+            rows.append({"title": title, **texts})
+    return rows
+
+
+def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
+    """`terms` and `geometry`: by name, [epoch, value] for every epoch that has one; epochs count from 1."""
+    columns: dict[str, dict[str, list[list[float]]]] = {"terms": {}, "geometry": {}}
+    for row in run.history:
+        terms = {k: v for k, v in row.items() if k not in ("epoch", "geometry", "anchor_cosine", *CLOCKS)}
+        geometry = {k: v for k, v in row.get("geometry", {}).items() if k != "rank_limit"}
+        if "anchor_cosine" in row:
+            geometry["anchor_cosine"] = row["anchor_cosine"]
+        for column, values in ((columns["terms"], terms), (columns["geometry"], geometry)):
+            for key, value in values.items():
+                column.setdefault(key, []).append([row["epoch"] + 1, value])
+    return columns
+
+
+def _map(
+    run: Run,
+    samples: Samples,
+    projections: Sequence[ProjectionName],
+    table: Path | None,
+    thumbnails: bool,
+    data_root: Path | None,
+) -> dict[str, Any]:
+    near = neighbourhood(samples.features, NEIGHBOURS)
+    projected = {name: project(samples.features, name) for name in projections}
+    columns = [*_own_columns(samples, near.density()), *(table_columns(table, samples) if table else [])]
+    sheets = make_sheets(run, samples, data_root) if thumbnails else None
+    return {
+        "ids": samples.ids,
+        "notes": samples.notes,
+        "projections": [
+            {"name": PROJECTIONS[name], "note": p.note, "x": _rounded(p.xy[:, 0]), "y": _rounded(p.xy[:, 1])}
+            for name, p in projected.items()
+        ],
+        "columns": [dataclasses.asdict(column) for column in columns],
+        "labels": samples.labels if samples.labelled else None,
+        "neighbours": near.index.tolist(),
+        "distances": [_rounded(row) for row in near.distance],
+        "thumbnails": dataclasses.asdict(sheets) if sheets else None,
+        "queries": gallery_queries(samples.labels),
+    }
+
+
+def _own_columns(samples: Samples, density: npt.NDArray[np.float32]) -> list[Column]:
+    """Label, split, cluster and density, as far as they say something."""
+    classes = len(set(samples.labels) - {""})
+    found = clusters(samples.features, classes if classes > 1 else CLUSTERS)
+    named = [name or None for name in samples.labels]
+    label = [numbers_or_categories("label", named, names=True)] if samples.labelled else []
+    split = [numbers_or_categories("split", samples.splits)] if len(set(samples.splits)) > 1 else []
+    names = [f"cluster {i + 1}" for i in range(int(found.max()) + 1)]
+    return [*label, *split, Column("cluster", names, found.tolist()), Column("density", None, _rounded(density))]
+
+
+def gallery_queries(labels: Sequence[str], count: int = QUERIES) -> list[int]:
+    """Samples whose neighbours the gallery shows: the classes take turns, the first of each first.
+
+    >>> gallery_queries(["a", "a", "a", "b"], 3)
+    [0, 3, 1]
+    """
+    turns: dict[str, int] = {}
+    order = []
+    for position, label in enumerate(labels):
+        turns[label] = turns.get(label, 0) + 1
+        order.append((turns[label], position))
+    return [position for _, position in sorted(order)[:count]]
+
+
+def _probes(figures: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": ROWS[key].split(",")[0], **figures[key]} for key in ROWS if isinstance(figures.get(key), dict)]
+
+
+def provenance(run: Run) -> dict[str, Any]:
+    """What reproduces the run: command, configuration, fingerprint of the data, versions."""
+    record = run.record
+    config = to_json(run.config)
+    nested = {f"{key}.{k}": v for key, value in config.items() if isinstance(value, dict) for k, v in value.items()}
+    flat = {key: value for key, value in config.items() if not isinstance(value, dict)} | nested
+    data = record["data"]
+    return {
+        "command": shlex.join(to_command(run.config)),
+        "fingerprint": data["fingerprint"],
+        "facts": {
+            "training instances": str(data["instances"]),
+            "held out": str(data["held_out"]),
+            "encoder parameters": f"{record['encoder']['parameters']:,}",
+            "features": str(record["encoder"]["num_features"]),
+            "epochs done": f"{len(run.history)} of {run.config.epochs}",
+            "device": record["device"],
+            "written": record["created"],
+            **{f"option {key}": str(value) for key, value in record["method"]["options"].items()},
+        },
+        "notes": [*data["notes"], *(f"left out: {reason}" for _, reason in data["skipped"])],
+        "versions": record["versions"],
+        "config": {key: str(value) for key, value in flat.items()},
+    }
+
+
+def _rounded(values: npt.NDArray[np.float32]) -> list[float]:
+    """Four significant digits: more than a screen can show, and half the size of the page."""
+    return [float(f"{value:.4g}") for value in values]

@@ -1,0 +1,31 @@
+"""What a notebook shows for a run: state, verdict and figures as a small table."""
+
+from __future__ import annotations
+
+from html import escape
+
+from icone.evaluating import PERCENT, ROWS, figure
+from icone.evaluation.verdict import judge
+from icone.runs import Run
+
+
+def run_html(run: Run) -> str:
+    """The run in a few lines of HTML; everything in it is escaped."""
+    config, result = run.config, run.result
+    rows = [
+        ("method", f"{config.method}, batch size {config.batch_size}"),
+        ("data", config.source),
+        ("epochs", f"{len(run.history)} of {config.epochs}" + ("" if run.finished else ", unfinished")),
+    ]
+    if result is None:
+        measured = [row["geometry"] for row in run.history if "geometry" in row]
+        rows += [("while training", str(judge(measured[-1])))] if measured else []
+        rows += [("next", f"icone.evaluate({str(run.folder)!r})")]
+    else:
+        rows += [("verdict", result["verdict"])]
+        for key, title in ROWS.items():
+            value = figure(result["trained"], key)
+            if value is not None:
+                rows.append((title, f"{100 * value:.1f}" if key in PERCENT else f"{value:.2f}"))
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<b>Run {escape(str(run.folder))}</b><table>{cells}</table>"

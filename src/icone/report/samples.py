@@ -1,0 +1,117 @@
+"""The evaluated samples of a run: features, ids and what they can be coloured by, read from its folder."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.data.labels import read_columns
+from icone.errors import InputError
+from icone.runs import Run
+
+Split = Literal["train", "val", "test"]
+MOST_POINTS = 20_000
+MOST_CATEGORIES = 40
+"""Eight colours times five symbols; what is rarer is shown as "other"."""
+FEW = 10
+"""Up to this many different numbers are taken for categories."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of features.npz that take part, at most 20,000, and sentences about those that do not."""
+
+    features: npt.NDArray[np.float32]
+    ids: list[str]
+    """Unique: those of the official test split are named `test/id`."""
+    source_ids: list[str]
+    splits: list[Split]
+    labels: list[str]
+    """The class, or "" where there is none."""
+    notes: list[str]
+
+    @property
+    def labelled(self) -> bool:
+        return any(self.labels)
+
+
+def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
+    """What `icone evaluate` has saved; rows that are not finite are left out, with a sentence."""
+    if not run.features_file.is_file():
+        raise InputError(f"{run.folder} holds no features: run `icone evaluate {run.folder}` first")
+    try:
+        with run.features_file.open("rb") as opened, np.load(opened) as file:
+            saved = {name: file[name] for name in ("features", "ids", "labels", "splits")}
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"cannot read {run.features_file} ({error}): run `icone evaluate {run.folder}` again"
+        ) from error
+    notes = []
+    rows = np.flatnonzero(np.isfinite(saved["features"]).all(axis=1))
+    if broken := len(saved["features"]) - len(rows):
+        notes.append(f"{broken} of {len(saved['features'])} samples have NaN or infinite features and are left out.")
+    if len(rows) < 2:
+        raise InputError(f"{run.features_file} holds {len(rows)} samples with finite features: nothing to show")
+    if len(rows) > most:
+        notes.append(f"A random {most:,} of {len(rows):,} samples are shown.")
+        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+    names, splits = saved["ids"][rows].tolist(), saved["splits"][rows].tolist()
+    mixed = len(set(splits)) > 1
+    return Samples(
+        features=saved["features"][rows],
+        ids=[f"{split}/{name}" if mixed else name for name, split in zip(names, splits, strict=True)],
+        source_ids=names,
+        splits=splits,
+        labels=saved["labels"][rows].tolist(),
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """Something to colour by: numbers, or codes into `categories` (-1: none)."""
+
+    name: str
+    categories: list[str] | None
+    values: Sequence[float | None]
+
+
+def numbers_or_categories(name: str, values: Sequence[str | None], *, names: bool = False) -> Column:
+    """Numbers where all values are, and they are more than a few; else categories, most frequent first.
+
+    `names` takes them for categories in any case: a class called 7 is no quantity.
+
+    >>> numbers_or_categories("site", ["b", "a", "b", None])
+    Column(name='site', categories=['b', 'a'], values=[0, 1, 0, -1])
+    """
+    given = [value for value in values if value]
+    numbers = [_number(value) for value in given]
+    if not names and None not in numbers and len(set(numbers)) > FEW:
+        return Column(name, None, [_number(value) for value in values])
+    found, counts = np.unique(np.array(given, dtype=str), return_counts=True)
+    ordered = [str(found[i]) for i in np.argsort(-counts, kind="stable")]
+    if len(ordered) > MOST_CATEGORIES:
+        ordered = [*ordered[: MOST_CATEGORIES - 1], "other"]
+    code = {category: i for i, category in enumerate(ordered)}
+    rest = len(ordered) - 1
+    return Column(name, ordered, [code.get(value, rest) if value else -1 for value in values])
+
+
+def table_columns(path: Path, samples: Samples) -> list[Column]:
+    """The columns of a CSV, matched to the samples by id."""
+    columns = read_columns(path, samples.source_ids if len(set(samples.splits)) == 1 else samples.ids)
+    return [numbers_or_categories(name, values) for name, values in columns.items()]
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value else None
+    except ValueError:
+        return None
+    return number if number is not None and np.isfinite(number) else None

@@ -1,0 +1,125 @@
+"""Small pictures of samples on a few sheets, so that a page with 20,000 of them stays light."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from icone.data import Dataset, Preparation, open_source
+from icone.errors import InputError
+from icone.report.samples import Samples
+from icone.runs import Run
+
+COLUMNS = 16
+PER_SHEET = COLUMNS * COLUMNS
+Picture = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """Tile i is in sheet i // 256, row (i % 256) // 16, column i % 16; sheets are JPEG as data addresses."""
+
+    width: int
+    height: int
+    sheets: list[str]
+
+
+def tile_edge(count: int) -> int:
+    """Pixels per thumbnail: the more there are, the smaller."""
+    return 64 if count <= 2000 else 48 if count <= 6000 else 32
+
+
+def make_sheets(run: Run, samples: Samples, data_root: Path | None = None) -> Sheets | None:
+    """Thumbnails of the samples, read again from the run's source; None for points, which have no picture."""
+    preparation = Preparation.from_json(run.record["data"]["preparation"])
+    if preparation.spatial_dims == 0:
+        return None
+    edge, every = tile_edge(len(samples.ids)), range(len(samples.ids))
+    return lay_out((picture(image, edge) for image in _images(run, samples, preparation, data_root, every)), edge)
+
+
+def picture_of(
+    run: Run, samples: Samples, rows: Sequence[int], data_root: Path | None = None, edge: int = 128
+) -> dict[int, Picture]:
+    """Larger pictures of some rows; none for points."""
+    preparation = Preparation.from_json(run.record["data"]["preparation"])
+    if preparation.spatial_dims == 0:
+        return {}
+    images = _images(run, samples, preparation, data_root, rows)
+    return {row: picture(image, edge) for row, image in zip(rows, images, strict=True)}
+
+
+def _images(
+    run: Run, samples: Samples, preparation: Preparation, data_root: Path | None, rows: Iterable[int]
+) -> Iterator[Tensor]:
+    """Prepared samples of these rows, one at a time."""
+    config = dataclasses.replace(run.config, labels=None, data_root=data_root or run.config.data_root)
+    datasets: dict[str, Dataset] = {}
+    position: dict[tuple[str, str], int] = {}
+    for split in set(samples.splits):
+        source = open_source(config.source, dataclasses.replace(config, split=split))
+        datasets[split] = Dataset(source, range(len(source)), preparation, resident=False)
+        position |= {(split, name): i for i, name in enumerate(source.ids)}
+    for row in rows:
+        key = samples.splits[row], samples.source_ids[row]
+        if key not in position:
+            raise InputError(f"{config.source} no longer holds {key[1]}: evaluate the run again")
+        yield datasets[key[0]].images_at(torch.tensor([position[key]]))[0]
+
+
+def picture(image: Tensor, edge: int) -> Picture:
+    """A sample (C, *size) as RGB: an image as it is, a volume as its three centre slices side by side.
+
+    >>> picture(torch.rand(1, 20, 20, 20), 32).shape
+    (32, 96, 3)
+    """
+    values = image.float() * (1.0 if image.dtype == torch.uint8 else 255.0)
+    planes = [values]
+    if values.dim() == 4:
+        planes = [values.select(axis, values.shape[axis] // 2) for axis in (1, 2, 3)]
+    return np.concatenate([_tile(plane, edge) for plane in planes], axis=1)
+
+
+def _tile(plane: Tensor, edge: int) -> Picture:
+    """A plane (C, H, W) of values in [0, 255] as (edge, edge, 3); other than 3 channels show their first."""
+    channels = plane if len(plane) == 3 else plane[:1].expand(3, -1, -1)
+    pixels = channels.clamp(0, 255).round().byte().permute(1, 2, 0).contiguous().numpy()
+    return np.asarray(Image.fromarray(pixels).resize((edge, edge), Image.Resampling.LANCZOS))
+
+
+def lay_out(pictures: Iterable[Picture], edge: int) -> Sheets:
+    """Put pictures of one size on sheets of 16 x 16."""
+    sheets: list[str] = []
+    tiles: list[Picture] = []
+    width = edge
+    for tile in pictures:
+        width = tile.shape[1]
+        tiles.append(tile)
+        if len(tiles) == PER_SHEET:
+            sheets.append(_sheet(tiles))
+            tiles = []
+    if tiles:
+        sheets.append(_sheet(tiles))
+    return Sheets(width, edge, sheets)
+
+
+def _sheet(tiles: list[Picture]) -> str:
+    height, width = tiles[0].shape[:2]
+    rows = -(-len(tiles) // COLUMNS)
+    sheet = np.zeros((rows * height, COLUMNS * width, 3), np.uint8)
+    for i, tile in enumerate(tiles):
+        row, column = divmod(i, COLUMNS)
+        sheet[row * height : (row + 1) * height, column * width : (column + 1) * width] = tile
+    file = io.BytesIO()
+    Image.fromarray(sheet).save(file, "JPEG", quality=82)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

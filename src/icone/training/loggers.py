@@ -1,0 +1,107 @@
+"""Loggers of other tools behind the observer protocol: TensorBoard, Weights & Biases, MLflow."""
+
+from __future__ import annotations
+
+import importlib
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from icone.config import PretrainConfig, to_json
+from icone.errors import InputError
+from icone.runs import write_text
+from icone.training.observers import Observer, Row, flatten
+
+
+class TensorBoardLogger(Observer):
+    """Scalars as event files in the run folder; `tensorboard --logdir RUN` shows them."""
+
+    def __init__(self, folder: Path, config: PretrainConfig) -> None:
+        self.tensorboard = _package("torch.utils.tensorboard", "tensorboard")
+        self.folder = folder
+
+    def start(self, history: Sequence[Row]) -> None:
+        # What an interrupted run wrote after its last saved state is written again: the older lines are dropped.
+        self.writer = self.tensorboard.SummaryWriter(str(self.folder / "tensorboard"), purge_step=len(history))
+
+    def end_epoch(self, row: Row) -> None:
+        for name, value in flatten(row).items():
+            self.writer.add_scalar(name, value, row["epoch"])
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WandbLogger(Observer):
+    """Scalars to a Weights & Biases run of the project `icone`; a resumed run continues it."""
+
+    def __init__(self, folder: Path, config: PretrainConfig) -> None:
+        self.wandb = _package("wandb", "wandb")
+        self.folder, self.config = folder, config
+
+    def start(self, history: Sequence[Row]) -> None:
+        self.run = self.wandb.init(
+            project="icone",
+            name=self.folder.name,
+            dir=str(self.folder),
+            config=to_json(self.config),
+            id=_kept(self.folder / "wandb-run", lambda: uuid.uuid4().hex),
+            resume="allow",
+        )
+
+    def end_epoch(self, row: Row) -> None:
+        self.run.log(flatten(row), step=row["epoch"])
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class MlflowLogger(Observer):
+    """Metrics to an MLflow run, wherever MLFLOW_TRACKING_URI points; a resumed run continues it."""
+
+    def __init__(self, folder: Path, config: PretrainConfig) -> None:
+        self.mlflow = _package("mlflow", "mlflow")
+        self.folder, self.config = folder, config
+
+    def start(self, history: Sequence[Row]) -> None:
+        known = self.folder / "mlflow-run"
+        if known.is_file():
+            self.mlflow.start_run(run_id=known.read_text())
+            return
+        started = self.mlflow.start_run(run_name=self.folder.name)
+        self.mlflow.log_params(to_json(self.config))
+        write_text(known, started.info.run_id)
+
+    def end_epoch(self, row: Row) -> None:
+        self.mlflow.log_metrics(flatten(row), step=row["epoch"])
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+LOGGERS: dict[str, Callable[[Path, PretrainConfig], Observer]] = {
+    "tensorboard": TensorBoardLogger,
+    "wandb": WandbLogger,
+    "mlflow": MlflowLogger,
+}
+
+
+def build_loggers(folder: Path, config: PretrainConfig) -> list[Observer]:
+    """The loggers that the configuration names; an `InputError` where their package is missing."""
+    return [LOGGERS[name](folder, config) for name in config.log]
+
+
+def _package(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"--log {package} needs a package that is missing: pip install {package}") from error
+
+
+def _kept(path: Path, make: Callable[[], str]) -> str:
+    """The text of a file that is made once."""
+    if not path.is_file():
+        write_text(path, make())
+    return path.read_text()

@@ -1,0 +1,169 @@
+"""What goes into the page: rows, columns, thumbnails, provenance; and what odd data turns into."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+import tyro
+from PIL import Image
+
+from icone.config import ImageViews, PretrainConfig, to_command
+from icone.data.labels import read_columns, read_labels
+from icone.errors import InputError
+from icone.evaluation.projection import ProjectionName
+from icone.report.content import history_columns, run_content
+from icone.report.page import embed_json, page
+from icone.report.samples import numbers_or_categories, read_samples
+from icone.report.thumbnails import lay_out, picture
+from icone.runs import Run
+
+Array = npt.NDArray[np.float32]
+RNG = np.random.default_rng(0)
+
+
+def features(count: int, dims: int = 8) -> Array:
+    return RNG.normal(size=(count, dims)).astype(np.float32)
+
+
+def content_of(run: Run, *projections: ProjectionName) -> dict[str, Any]:
+    return run_content(run, name="run", projections=projections or ("pca",))
+
+
+def test_rows_that_are_not_finite_are_left_out_with_a_sentence(make_run: Callable[..., Run]) -> None:
+    x = features(12)
+    x[3, 2], x[7, 0] = np.nan, np.inf
+    content = content_of(make_run(x, [""] * 12))
+    assert content["map"]["notes"] == ["2 of 12 samples have NaN or infinite features and are left out."]
+    assert len(content["map"]["ids"]) == len(content["map"]["neighbours"]) == 10
+    assert [int(name) for name in content["map"]["ids"]] == [0, 1, 2, 4, 5, 6, 8, 9, 10, 11]
+
+
+def test_more_samples_than_the_map_holds_are_drawn_at_random(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(40), [""] * 40)
+    samples = read_samples(run, most=15)
+    assert samples.notes == ["A random 15 of 40 samples are shown."]
+    assert len(set(samples.ids)) == 15
+    assert samples.ids == read_samples(run, most=15).ids
+    with np.load(run.features_file) as file:
+        np.testing.assert_array_equal(samples.features, file["features"][[int(i) for i in samples.ids]])
+
+
+@pytest.mark.parametrize(
+    ("x", "labels"),
+    [
+        (features(6), ["one"] * 6),  # a single class
+        (features(6), [""] * 6),
+        (np.full((6, 8), 0.5, np.float32), ["a", "b"] * 3),  # constant
+        (features(2), ["a", "b"]),
+    ],
+)
+def test_odd_data_still_makes_a_page(x: Array, labels: list[str], make_run: Callable[..., Run]) -> None:
+    content = content_of(make_run(x, labels), "pca", "tsne")
+    assert page({"title": "odd", "runs": [content]}).startswith("<!doctype html>")
+    assert content["verdict"]["state"] == ("collapsed" if x.std() == 0 else "healthy")
+    assert bool(content["probes"]) == (len(set(labels)) == 2)
+    if x.std() == 0:
+        assert content["map"]["projections"][1]["note"] == "All features are the same: one point for all."
+
+
+def test_a_run_without_evaluation_or_with_a_broken_file_is_a_sentence(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(5), [""] * 5)
+    run.features_file.write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(InputError, match=r"cannot read .*features\.npz.* again"):
+        read_samples(run)
+    run.features_file.unlink()
+    with pytest.raises(InputError, match="icone evaluate"):
+        read_samples(run)
+    run.result_file.unlink()
+    with pytest.raises(InputError, match="has not been evaluated"):
+        content_of(run)
+
+
+def test_columns_are_numbers_or_categories() -> None:
+    ages = numbers_or_categories("age", [str(20 + i / 2) for i in range(30)] + [None])
+    assert ages.categories is None
+    assert ages.values[:2] == [20.0, 20.5]
+    assert ages.values[-1] is None
+    assert numbers_or_categories("grade", ["1", "2", "2"]).categories == ["2", "1"]
+    assert numbers_or_categories("x", ["1", "nan", *map(str, range(20))]).categories is not None
+    assert numbers_or_categories("label", [str(i) for i in range(30)], names=True).categories is not None
+    many = numbers_or_categories("id", [f"n{i}" for i in range(100)])
+    assert many.categories is not None
+    assert len(many.categories) == 40
+    assert many.categories[-1] == "other"
+    assert many.values.count(39) == 61
+
+
+def test_a_table_may_describe_more_samples_but_not_only_others(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text('file;site;note\na.png;Bern;"two\nlines"\nz.png;Rome;\n')
+    assert read_columns(table, ["a.png", "b.png"]) == {"site": ("Bern", None), "note": ("two\nlines", None)}
+    with pytest.raises(InputError, match=r"no row of .* names one of the samples"):
+        read_columns(table, ["q.png"])
+    table.write_text("id,label\na,x\u2028y\n", encoding="utf-8")
+    assert read_labels(table, ["a"]) == ("x\u2028y",)
+
+
+def test_the_history_is_told_by_epoch(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(5), [""] * 5)
+    run.write_history([
+        {"epoch": 0, "loss": 2.0, "anchor_cosine": 0.1, "lr": 1, "geometry": {"rankme": 3.0, "rank_limit": 9}},
+        {"epoch": 1, "loss": 1.0, "anchor_cosine": 0.2, "seconds": 1, "probe_seconds": 2, "instances_per_second": 3},
+    ])  # fmt: skip
+    assert history_columns(run) == {
+        "terms": {"loss": [[1, 2.0], [2, 1.0]]},
+        "geometry": {"rankme": [[1, 3.0]], "anchor_cosine": [[1, 0.1], [2, 0.2]]},
+    }
+
+
+def test_a_volume_is_shown_by_its_three_centre_slices() -> None:
+    volume = torch.zeros(1, 10, 10, 10)
+    volume[0, 5], volume[0, :, 5] = 1.0, 0.5
+    shown = picture(volume, 10)
+    assert shown.shape == (10, 30, 3)
+    expected = [volume[0, 5], volume[0, :, 5], volume[0, :, :, 5]]
+    for i, plane in enumerate(expected):
+        np.testing.assert_allclose(shown[:, 10 * i : 10 * i + 10, 0], 255 * plane.numpy(), atol=1)
+
+
+def test_tiles_lie_where_the_page_looks_for_them() -> None:
+    tiles = [np.full((8, 8, 3), i % 251, np.uint8) for i in range(300)]
+    sheets = lay_out(iter(tiles), 8).sheets
+    assert len(sheets) == 2
+    for i in (0, 17, 255, 256, 299):
+        sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheets[i // 256].split(",")[1]))))
+        row, column = divmod(i % 256, 16)
+        assert abs(int(sheet[8 * row + 4, 8 * column + 4, 0]) - i % 251) <= 3
+
+
+def test_json_survives_inside_a_page() -> None:
+    nasty = {"a": "</script><!--<script>]]>&amp;\u2028\u2029\x00\ud800é", "b": [1.5, None, True]}
+    text = embed_json(nasty)
+    assert text.isascii()
+    assert not set(text) & set("<>&")
+    assert json.loads(text) == nasty
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PretrainConfig(source="a folder/x"),
+        PretrainConfig(
+            source="s", epochs=3, options=("diversity=sigreg", "view_weight=0"), skip_unreadable=True, norm="group",
+            image_views=ImageViews(blur=0.0, crop_scale=(0.5, 1.0)), labels=Path("a b.csv"), log=("tensorboard",),
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_gives_the_configuration_back(config: PretrainConfig) -> None:
+    words = to_command(config)
+    assert words[:2] == ["icone", "pretrain"]
+    assert tyro.cli(PretrainConfig, args=words[2:]) == config

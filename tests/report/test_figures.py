@@ -1,0 +1,84 @@
+"""Figures: what is drawn is what was measured; files by name; hostile names and missing data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from icone.cli import main
+from icone.errors import InputError
+from icone.report.figures import FIGURES, plot_confusion, save_figures
+from icone.runs import Run
+
+RNG = np.random.default_rng(0)
+NAMES = ["$x_{", "<b>&", "漢字"]
+
+
+@pytest.fixture(scope="module")
+def run(make_run: Callable[..., Run]) -> Run:
+    return make_run(RNG.normal(size=(30, 8)).astype(np.float32), [NAMES[i % 3] for i in range(30)])
+
+
+def test_every_figure_is_saved_by_name_as_pdf_and_png(run: Run, tmp_path: Path) -> None:
+    written = save_figures(run, tmp_path / "all")
+    assert {path.name for path in written} == {f"{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")}
+    assert all(path.read_bytes().startswith(b"%PDF") for path in written if path.suffix == ".pdf")
+    for path in written:
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                assert min(image.size) >= 400  # 300 dots per inch
+    assert main(["figures", str(run.folder), "--out", str(tmp_path / "some"), "--names", "spectrum"]) == 0
+    assert {p.name for p in (tmp_path / "some").iterdir()} == {"spectrum.pdf", "spectrum.png"}
+
+
+def test_the_history_is_drawn_as_it_was_written(run: Run) -> None:
+    [axis] = run.plot_history().axes
+    [line] = axis.get_lines()
+    assert line.get_label() == "loss"
+    np.testing.assert_allclose(np.asarray(line.get_ydata(), float), [row["loss"] for row in run.history])
+    assert list(np.asarray(line.get_xdata())) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_spectrum_is_relative_to_its_largest_value(run: Run) -> None:
+    [axis] = run.plot_spectrum().axes
+    lines = {str(line.get_label()): np.asarray(line.get_ydata(), float) for line in axis.get_lines()}
+    assert set(lines) == {"untrained", "trained"}
+    with np.load(run.features_file) as file:
+        x = file["features"].astype(np.float64)
+    values = np.linalg.svd((x - x.mean(0)) / x.std(0), compute_uv=False)
+    np.testing.assert_allclose(lines["trained"], values / values[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(("colour", "groups"), [("label", 3), ("cluster", 3), ("density", 1)])
+def test_the_map_holds_all_samples(run: Run, colour: str, groups: int) -> None:
+    axis, *_ = run.plot_map("pca", colour).axes
+    assert len(axis.collections) == groups
+    assert sum(len(np.asarray(c.get_offsets())) for c in axis.collections) == 30
+    with pytest.raises(InputError, match="unknown colour"):
+        run.plot_map("pca", "weather")
+
+
+def test_what_has_no_data_is_left_out_of_all_and_refused_by_name(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    bare = make_run(RNG.normal(size=(6, 8)).astype(np.float32), [""] * 6)
+    bare.write_history([])
+    names = {path.stem for path in save_figures(bare, tmp_path)}
+    assert names == {"spectrum", "plane", "map", "gallery"}
+    with pytest.raises(InputError, match="no probe results"):
+        plot_confusion(bare)
+    with pytest.raises(InputError, match="no probe results"):
+        save_figures(bare, tmp_path, ["confusion"])
+    with pytest.raises(InputError, match="unknown figure 'mapp'; did you mean map"):
+        save_figures(bare, tmp_path, ["mapp"])
+
+
+def test_a_notebook_shows_the_run_as_text_only(make_run: Callable[..., Run]) -> None:
+    run = make_run(RNG.normal(size=(6, 8)).astype(np.float32), [""] * 6, [f"<b>{i}.png" for i in range(6)])
+    moved = Run(run.folder.rename(run.folder.with_name("<script>alert(1)<")))
+    html = moved._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert "RankMe" in html

@@ -1,0 +1,90 @@
+"""Loggers: real TensorBoard files, and stand-ins for the tools that need an account or a server."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from icone.config import PretrainConfig
+from icone.errors import InputError
+from icone.pretraining import pretrain
+from icone.training.loggers import MlflowLogger, WandbLogger, build_loggers
+
+POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 20, "epochs": 3, "features": 4}
+ROW = {"epoch": 7, "loss": 0.5, "lr": 1e-4, "geometry": {"rankme": 12.0}}
+
+
+def test_tensorboard_files_hold_the_history(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = pretrain(**POINTS, log=("tensorboard",), out=tmp_path / "run", console=Console(file=io.StringIO()))
+    events = accumulator.EventAccumulator(str(run.folder / "tensorboard"))
+    events.Reload()
+    losses = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert losses == [(row["epoch"], pytest.approx(row["loss"], rel=1e-6)) for row in run.history]
+    ranks = {event.step: event.value for event in events.Scalars("geometry/rankme")}
+    assert ranks == {
+        row["epoch"]: pytest.approx(row["geometry"]["rankme"], rel=1e-6) for row in run.history if "geometry" in row
+    }
+
+
+class Calls(list[tuple[str, tuple[Any, ...], dict[str, Any]]]):
+    """Records calls under their name; every call gives the same answer."""
+
+    def recorder(self, name: str, answer: Any = None) -> Any:
+        def record(*arguments: Any, **named: Any) -> Any:
+            self.append((name, arguments, named))
+            return answer
+
+        return record
+
+
+def test_wandb_gets_flat_rows_and_one_identity_per_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    remote = SimpleNamespace(log=calls.recorder("log"), finish=calls.recorder("finish"))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=calls.recorder("init", remote)))
+    config = PretrainConfig(**POINTS)
+    for _ in range(2):  # a run and its continuation
+        logger = WandbLogger(tmp_path, config)
+        logger.start([])
+        logger.end_epoch(ROW)
+        logger.close()
+    assert [name for name, _, _ in calls] == ["init", "log", "finish"] * 2
+    first, second = (named for name, _, named in calls if name == "init")
+    assert first["id"] == second["id"]
+    assert first["config"]["source"] == "synthetic:gaussians"
+    assert calls[1] == ("log", ({"loss": 0.5, "lr": 1e-4, "geometry/rankme": 12.0},), {"step": 7})
+
+
+def test_mlflow_gets_parameters_once_and_metrics_by_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    started = SimpleNamespace(info=SimpleNamespace(run_id="abc"))
+    names = ("log_params", "log_metrics", "end_run")
+    fake = SimpleNamespace(
+        start_run=calls.recorder("start_run", started), **{name: calls.recorder(name) for name in names}
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    for _ in range(2):
+        logger = MlflowLogger(tmp_path, PretrainConfig(**POINTS))
+        logger.start([])
+        logger.end_epoch(ROW)
+        logger.close()
+    assert [name for name, _, _ in calls] == [
+        "start_run", "log_params", "log_metrics", "end_run", "start_run", "log_metrics", "end_run",
+    ]  # fmt: skip
+    assert calls[4][2] == {"run_id": "abc"}
+    assert calls[2] == ("log_metrics", ({"loss": 0.5, "lr": 1e-4, "geometry/rankme": 12.0},), {"step": 7})
+
+
+def test_a_missing_package_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    config = PretrainConfig(source="x", log=("wandb",))
+    with pytest.raises(InputError, match="pip install wandb"):
+        build_loggers(tmp_path, config)
+    with pytest.raises(InputError, match="unknown logger 'wandbb'"):
+        PretrainConfig(source="x", log=("wandbb",))  # type: ignore[arg-type]
