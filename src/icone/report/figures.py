@@ -22,8 +22,8 @@ from icone.report.thumbnails import picture_of
 from icone.runs import Run, replacing
 
 COLOURS = ("#1A7FC1", "#E69F00", "#009E73", "#CC79A7", "#7CC7F2", "#D55E00", "#B3A100", "#8C8C8C")
-ROUNDING = 1e-7
-"""Of float32: smaller singular values are noise."""
+ROUNDING = 1e-6
+"""Of float32 through a network: smaller singular values are noise."""
 SYMBOLS = ("o", "D", "s", "^", "P")
 STYLE: dict[Any, Any] = {
     "font.size": 8.5,
