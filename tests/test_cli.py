@@ -184,3 +184,16 @@ def test_python_interface(tmp_path: Path) -> None:
     assert set(icone.__all__) <= set(dir(icone))
     assert icone.diversity.orthogonality(torch.eye(3)) == 0
     assert icone.__version__
+
+
+def test_too_little_memory_is_said_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+
+    monkeypatch.setattr("icone.pretraining.fit", exhausted)
+    assert main(["pretrain", *POINTS, "--out", str(tmp_path / "run")]) == 2
+    message = capsys.readouterr().err
+    assert "Tried to allocate 20 GiB" in message
+    assert "--batch-size" in message
