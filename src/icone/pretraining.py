@@ -165,10 +165,14 @@ def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display
 
 
 def _load(config: PretrainConfig, console: Console) -> Data:
-    with console.status("reading data"):
-        data = load_data(config, report=lambda text: console.print(text, highlight=False, soft_wrap=True))
+    with console.status("reading data") as status:
+        data = load_data(
+            config,
+            report=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
+            progress=lambda done, total: status.update(f"reading data: {done}/{total}"),
+        )
     for note in data.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+        console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
     return data
 
 

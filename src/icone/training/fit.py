@@ -121,7 +121,7 @@ class _Fit:
 
     def _now_and_then(self, epoch: int) -> None:
         now = time.monotonic()
-        if now - self.shown_at > REFRESH_SECONDS:
+        if now - self.shown_at > REFRESH_SECONDS and self.step.meter.instances:
             self._check_finite()
             self.display.refresh(self.done, epoch, self.step.meter.means(), self._speed())
             self.shown_at = now
