@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.building import memory_errors
-from icone.data import Dataset, load_for_inference, stratified_split
+from icone.data import Dataset, Preparation, load_for_inference, stratified_split
 from icone.evaluation.assessment import Partition, assess
 from icone.evaluation.features import FrozenEncoder, extract_views
 from icone.evaluation.verdict import judge
@@ -43,10 +43,10 @@ def evaluate(
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Console()
     with memory_errors():
-        samples = _read(run, labels, data_root, official_test, test_fraction)
         encoders = {"trained": load_encoder(run, device)}
         if untrained:
             encoders["untrained"] = untrained_encoder(run, device)
+        samples = _read(run, labels, data_root, official_test, test_fraction)
         measured, features = {}, {}
         for name, encoder in encoders.items():
             features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
@@ -85,7 +85,7 @@ class _Samples:
 def _read(run: Run, labels: Path | None, data_root: Path | None, official_test: bool, test_fraction: float) -> _Samples:
     config = run.config
     config = dataclasses.replace(config, labels=labels or config.labels, data_root=data_root or config.data_root)
-    preparation = load_encoder(run).preparation
+    preparation = Preparation.from_json(run.record["data"]["preparation"])
     datasets = [load_for_inference(config.source, preparation, config)]
     if official_test:
         datasets.append(load_for_inference(config.source, preparation, dataclasses.replace(config, split="test")))

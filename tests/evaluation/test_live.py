@@ -18,7 +18,7 @@ from icone.errors import CollapseError, InputError
 from icone.evaluation.live import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
 from icone.pretraining import pretrain
 from icone.runs import Run, read_tensors
-from icone.training.display import NoDisplay, PlainDisplay
+from icone.training.display import PlainDisplay
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 40, "epochs": 3, "features": 8, "seed": 3}
 COLLAPSING: dict[str, Any] = POINTS | {
@@ -130,7 +130,7 @@ GOOD = {"rankme": 40.0, "rank_limit": 50.0, "mean_cosine": 0.0, "first_component
     ],
 )
 def test_the_alarm_needs_two_in_a_row(before: list[Any], figures: list[Any], stops: bool) -> None:
-    alarm = CollapseAlarm(NoDisplay(), stop=True)
+    alarm = CollapseAlarm(PlainDisplay(Console(file=io.StringIO())), stop=True)
     alarm.start([{"epoch": 0, "geometry": g} for g in before] + [{"epoch": 1}])
     rows = [{"epoch": 2 + i, "geometry": g} for i, g in enumerate(figures)] + [{"epoch": 9}]
     stopped = []

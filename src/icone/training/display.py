@@ -129,20 +129,6 @@ class PlainDisplay(Display):
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-class NoDisplay(Display):
-    """Silence, for use inside other programs."""
-
-    def start(self, done: int, total: int, epochs: int) -> None: ...
-
-    def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None: ...
-
-    def end_epoch(self, row: dict[str, Any]) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def choose_display(console: Console) -> Display:
     return RichDisplay(console) if console.is_terminal else PlainDisplay(console)
 
