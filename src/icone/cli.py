@@ -27,6 +27,8 @@ class Pretrain(PretrainConfig):
     """Continue an interrupted run, bit for bit."""
     extend: bool = False
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
+    seeds: int = 1
+    """Train this many runs with consecutive seeds, side by side on a GPU, into the folders seed-0, seed-1, … of out."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -34,9 +36,21 @@ class Pretrain(PretrainConfig):
         """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
 
     def run(self, console: Console) -> None:
-        from icone.pretraining import pretrain
+        from icone.pretraining import default_folder, pretrain, pretrain_many
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
+        if self.seeds < 1:
+            raise InputError(f"--seeds must be at least 1, got {self.seeds}")
+        if self.seeds > 1:
+            if self.extend:
+                raise InputError("--extend continues one run: give its folder with --out and leave --seeds out")
+            seeds = range(self.seed, self.seed + self.seeds)
+            folder = self.out or default_folder(self.source)
+            configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]
+            outs = [folder / f"seed-{seed}" for seed in seeds]
+            pretrain_many(configs, outs, resume=self.resume, console=console)
+            console.print(f"done: {', '.join(map(str, outs))}")
+            return
         run = pretrain(**settings, out=self.out, resume=self.resume, extend=self.extend, console=console)
         console.print(f"done: {run.folder}  (next: icone evaluate {run.folder}, icone embed {run.folder} FOLDER)")
 

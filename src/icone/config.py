@@ -165,6 +165,9 @@ class RuntimeConfig:
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    engine: Literal["auto", "captured", "eager"] = "auto"
+    """captured: the step is compiled and replayed as one CUDA graph; eager: operation by operation; auto: captured on
+    CUDA, and eager, saying why, where that fails."""
     workers: int = 2
     """Threads that read and decode files."""
     memory_gb: float | None = None
@@ -261,6 +264,12 @@ def differences(old: PretrainConfig, new: PretrainConfig) -> list[str]:
     ignored = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"source", "data_root"}
     before, after = to_json(old), to_json(new)
     return [f"{k}: {before[k]} -> {after[k]}" for k in before if k not in ignored and before[k] != after[k]]
+
+
+def different_data(one: PretrainConfig, other: PretrainConfig) -> str | None:
+    """The first setting by which two configurations read different data."""
+    names = ["source", *(f.name for f in dataclasses.fields(DataConfig)), "device", "memory_gb"]
+    return next((name for name in names if getattr(one, name) != getattr(other, name)), None)
 
 
 def _build(kind: type[Any], plain: dict[str, Any]) -> Any:

@@ -1,10 +1,12 @@
-"""`icone.pretrain`: from a source to a finished run folder, from nothing or from where it was left."""
+"""`icone.pretrain`: from a source to finished run folders, from nothing or from where they were left."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,17 +16,17 @@ import torch
 from rich.console import Console
 
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
-from icone.config import PretrainConfig, differences
-from icone.data import Data, Loader, compare_instances, file_digest, load_data
+from icone.config import PretrainConfig, differences, different_data
+from icone.data import Data, Loader, compare_instances, file_digest, load_data, where_samples_are
 from icone.encoders import num_features
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, method_options, parse_options
 from icone.runs import Run, write_tensors
-from icone.training import Display, choose_display, fit
+from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.loggers import build_loggers
 from icone.training.observers import Observer
-from icone.training.state import SavedState, load_state
+from icone.training.state import load_state
 from icone.views import Views
 
 
@@ -53,11 +55,60 @@ def pretrain(
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     with own_randomness(pick_device(config.device)), memory_errors():
         if resume or extend:
-            with run.locked():
-                _continue(run, config, extend, console)
-        else:
-            _begin(run, config, console)
+            _check_same(run, config, extend)
+        data = _load(config, console)
+        with run.locked(), choose_display(console) as display:
+            if not (resume or extend):
+                check_start(run, resume=False, extend=False)  # somebody may have been quicker
+            one = _prepare(run, config, data, display, console, resume=resume, extend=extend)
+            fit([one])
+            _finish(one)
     return run
+
+
+def pretrain_many(
+    configs: Sequence[PretrainConfig],
+    outs: Sequence[str | Path],
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+) -> list[Run]:
+    """Train several runs (seeds, methods, settings) on the same data, each as it would train alone.
+
+    On a GPU they train side by side, which small batches leave room for; elsewhere one after another. With `resume`
+    the finished ones are left as they are, the others continue or begin. A run that fails does not stop the others;
+    its error is raised when they are done.
+    """
+    first, console = configs[0], console or Console()
+    runs = [Run(out) for out in outs]
+    for config, run in zip(configs, runs, strict=True):
+        if other := different_data(first, config):
+            raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
+        check_start(run, resume and run.exists(), extend=False)
+        build_loggers(run.folder, config)
+    waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
+    device = pick_device(first.device)
+    together = [waiting] if device.type == "cuda" else [[one] for one in waiting]
+    with own_randomness(device), memory_errors():
+        data = _load(first, console)
+        for group in together:
+            _train_together(group, data, resume, console)
+    return runs
+
+
+def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: Data, resume: bool, console: Console) -> None:
+    with contextlib.ExitStack() as stack:
+        fits = []
+        for config, run in group:
+            stack.enter_context(run.locked())
+            display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
+            fits.append(_prepare(run, config, data, display, console, resume=resume and run.exists(), extend=False))
+        try:
+            fit(fits)
+        finally:
+            for one in fits:
+                if one.done == one.total_steps:
+                    _finish(one)
 
 
 def default_folder(source: str) -> Path:
@@ -86,31 +137,42 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         raise InputError(f"no permission to write in {place}: choose another --out")
 
 
-def _begin(run: Run, config: PretrainConfig, console: Console) -> None:
-    data = _load(config, console)
-    parts = _build(config, data)
-    with run.locked():
-        check_start(run, resume=False, extend=False)  # somebody may have been quicker
-        _train(run, config, data, parts, console)
-
-
-def _continue(run: Run, config: PretrainConfig, extend: bool, console: Console) -> None:
+def _check_same(run: Run, config: PretrainConfig, extend: bool) -> None:
     changed = differences(run.config, config)
     if changed and not extend:
         raise InputError(
             f"{run.folder} was trained with another configuration ({'; '.join(changed)}): "
             "resume with the same settings, or start anew under another --out"
         )
-    saved = load_state(run)
-    data = _load(config, console)
-    known_ids = saved.ids if saved else run.instances["ids"]
-    change = compare_instances(known_ids, run.instances["digests"], data.train.ids, _digests(data))
-    if change and not extend:
-        raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
+
+
+def _prepare(
+    run: Run, config: PretrainConfig, data: Data, display: Display, console: Console, *, resume: bool, extend: bool
+) -> Fit:
+    """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
+    saved, rows = None, None
+    if resume or extend:
+        _check_same(run, config, extend)
+        saved = load_state(run)
+        known_ids = saved.ids if saved else run.instances["ids"]
+        change = compare_instances(known_ids, run.instances["digests"], data.train.ids, _digests(data))
+        if change and not extend:
+            raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
+        if extend:
+            text = f"extending: {change if change else 'the files are the same'}"
+            console.print(text, highlight=False, soft_wrap=True)
+            rows = change.rows
     parts = _build(config, data)
-    if extend:
-        console.print(f"extending: {change if change else 'the files are the same'}", highlight=False, soft_wrap=True)
-    _train(run, config, data, parts, console, saved, change.rows if extend else None)
+    if parts.loader.device.type == "cuda":
+        console.print(f"note: {where_samples_are(parts.loader)}", highlight=False, soft_wrap=True)
+    run.describe(config, _facts(config, data, parts), _instances(data))
+    return Fit(*parts, config, run, display, saved, rows, _observers(run, config, parts, display))
+
+
+def _finish(one: Fit) -> None:
+    """Write the trained encoder, which makes the run a finished one."""
+    weights = one.step.method.encoder.state_dict()
+    write_tensors(one.run.encoder_file, weights, {"finished": "true", "epochs": str(one.config.epochs)})
 
 
 class _Parts(NamedTuple):
@@ -127,24 +189,10 @@ def _build(config: PretrainConfig, data: Data) -> _Parts:
     loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
     method = make_method(config, data)
     method.autocast_dtype = autocast_dtype(config, device)
+    if device.type == "cuda":  # the layout that its matrix units take without copies
+        layout = torch.channels_last_3d if data.preparation.spatial_dims == 3 else torch.channels_last
+        method.to(memory_format=layout)
     return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
-
-
-def _train(
-    run: Run,
-    config: PretrainConfig,
-    data: Data,
-    parts: _Parts,
-    console: Console,
-    saved: SavedState | None = None,
-    rows: list[int | None] | None = None,
-) -> None:
-    run.describe(config, _facts(config, data, parts), _instances(data))
-    with choose_display(console) as display:
-        observers = _observers(run, config, parts, display)
-        fit(*parts, config, run, display, saved, rows, observers)
-    weights = parts.method.encoder.state_dict()
-    write_tensors(run.encoder_file, weights, {"finished": "true", "epochs": str(config.epochs)})
 
 
 def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Observer]:

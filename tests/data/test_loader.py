@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 
 from icone.config import PretrainConfig
-from icone.data import Dataset, Loader, load_data
+from icone.data import Batch, Dataset, Loader, load_data
 from icone.data.threads import read_ahead
 from icone.errors import InputError
 
@@ -18,6 +17,15 @@ from icone.errors import InputError
 def dataset(resident: bool = True) -> Dataset:
     memory = None if resident else 0.0
     return load_data(PretrainConfig(source="synthetic:cells@16x23", memory_gb=memory)).train
+
+
+def epoch(loader: Loader, number: int = 0, start: int = 0) -> Iterator[Batch]:
+    """The batches of an epoch, each in memory of its own."""
+    loader.begin(number, start)
+    for size in loader.sizes[start:]:
+        loader.advance([size])
+        yield Batch(*(part.clone() for part in loader.take(0, size)))
+    loader.end()
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["resident", "read ahead"])
@@ -28,8 +36,8 @@ def data(request: pytest.FixtureRequest) -> Dataset:
 @pytest.mark.parametrize("batch_size", [1, 5, 23])
 def test_every_instance_once_and_a_short_last_batch(data: Dataset, batch_size: int) -> None:
     loader = Loader(data, batch_size, seed=0)
-    batches = list(loader.epoch(0))
-    assert len(batches) == loader.steps_per_epoch == -(-23 // batch_size)
+    batches = list(epoch(loader))
+    assert len(batches) == len(loader.sizes) == -(-23 // batch_size)
     assert [len(b.index) for b in batches[:-1]] == [batch_size] * (len(batches) - 1)
     index = torch.cat([b.index for b in batches])
     assert index.sort().values.tolist() == list(range(23))
@@ -41,30 +49,31 @@ def test_every_instance_once_and_a_short_last_batch(data: Dataset, batch_size: i
 
 
 def test_order_is_a_function_of_seed_and_epoch(data: Dataset) -> None:
-    def order(seed: int, epoch: int) -> list[int]:
-        return torch.cat([b.index for b in Loader(data, 4, seed).epoch(epoch)]).tolist()
+    def order(seed: int, number: int) -> list[int]:
+        return torch.cat([b.index for b in epoch(Loader(data, 4, seed), number)]).tolist()
 
     assert order(0, 3) == order(0, 3)
-    orders = {tuple(order(seed, epoch)) for seed in range(2) for epoch in range(3)}
+    orders = {tuple(order(seed, number)) for seed in range(2) for number in range(3)}
     assert len(orders) == 6
     assert Loader(data, 1, 0).order(3).tolist() == order(0, 3)
 
 
 def test_starting_in_the_middle(data: Dataset) -> None:
     loader = Loader(data, 4, seed=0)
-    whole, rest = list(loader.epoch(2)), list(loader.epoch(2, start=4))
+    whole, rest = list(epoch(loader, 2)), list(epoch(loader, 2, start=4))
     assert len(rest) == 2
     for a, b in zip(whole[4:], rest, strict=True):
         assert torch.equal(a.index, b.index)
         assert torch.equal(a.images, b.images)
-    assert list(loader.epoch(2, start=6)) == []
+    assert list(epoch(loader, 2, start=6)) == []
 
 
 def test_leaving_an_epoch_early_stops_the_threads() -> None:
     loader = Loader(dataset(resident=False), 1, seed=0)
-    batches: Any = loader.epoch(0)
-    next(batches)
-    batches.close()
+    loader.begin(0)
+    loader.advance([1])
+    assert [t for t in threading.enumerate() if t.name.startswith("icone-read")]
+    loader.end()
     assert not [t for t in threading.enumerate() if t.name.startswith("icone-read")]
 
 

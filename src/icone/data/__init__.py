@@ -4,7 +4,7 @@ from icone.data.dataset import Dataset
 from icone.data.inspection import Facts, Inspection, Problem, inspect_source
 from icone.data.instances import InstanceChange, compare_instances, file_digest
 from icone.data.labels import read_labels
-from icone.data.loader import Batch, Loader
+from icone.data.loader import Batch, Loader, where_samples_are
 from icone.data.loading import Data, load_data, load_for_inference
 from icone.data.opening import open_source
 from icone.data.preparation import Preparation
@@ -33,4 +33,5 @@ __all__ = [
     "read_labels",
     "stratified_split",
     "stratified_subset",
+    "where_samples_are",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from icone.errors import InputError
 
 AHEAD = 4
 """Batches per thread that are read before they are needed."""
+DEVICE_SHARE = 0.5
+"""Of the free memory of a GPU that the samples may take; training needs the rest."""
 
 
 class Batch(NamedTuple):
@@ -32,8 +35,10 @@ class Batch(NamedTuple):
 class Loader:
     """Every instance once per epoch, shuffled; the last batch may be short.
 
-    Data in memory is moved to the device once and gathered there. Other data is read by threads a few
-    batches ahead.
+    What the host does (`begin` an epoch, `advance` to the next step) is kept apart from what the device does
+    (`take` a batch), because a captured step repeats the latter alone. Samples that fit into the device's memory
+    are moved there once, and `take` gathers them; others are read by threads a few batches ahead, and `advance`
+    brings them into buffers that stay in their place.
     """
 
     def __init__(
@@ -55,43 +60,125 @@ class Loader:
         self.device = torch.device(device)
         self.workers = workers
         self._labels = dataset.labels.to(self.device)
-        self._images = None if dataset.images is None else _move(dataset.images, self.device)
+        self._images = samples_on(dataset, self.device)
+        self._order = torch.zeros(count, dtype=torch.int64, device=self.device)
+        self.position = torch.zeros((), dtype=torch.int64, device=self.device)
+        """Instances of this epoch that were taken, on the device."""
+        self._buffers: dict[tuple[int, int], Batch] = {}
+        self._stream: Generator[tuple[Tensor, Tensor], None, None] = self._read(())
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Batches per epoch, the short one included."""
-        return -(-len(self.dataset) // self.batch_size)
+    def resident(self) -> bool:
+        """Whether the samples lie in the memory of the device."""
+        return self._images is not None
+
+    @property
+    def sizes(self) -> list[int]:
+        """Instances in each batch of an epoch, the short one included."""
+        whole, rest = divmod(len(self.dataset), self.batch_size)
+        return [self.batch_size] * whole + ([rest] if rest else [])
 
     def order(self, epoch: int) -> Tensor:
         """The permutation of the instances in an epoch: a function of (seed, epoch) alone."""
         return torch.from_numpy(np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset)))
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from the one numbered `start` on."""
-        chunks = torch.split(self.order(epoch), self.batch_size)[start:]
-        images = self._gather(chunks) if self._images is not None else self._read(chunks)
-        for chunk, batch in zip(chunks, images, strict=True):
-            index = chunk.to(self.device)
-            yield Batch(batch, index, self._labels[index])
+    def begin(self, epoch: int, start: int = 0) -> None:
+        """Begin an epoch with its batch number `start`."""
+        self.end()
+        order = self.order(epoch)
+        self._order.copy_(order)
+        self.position.fill_(start * self.batch_size)
+        if not self.resident:
+            self._stream = self._read(torch.split(order, self.batch_size)[start:])
 
-    def _gather(self, chunks: tuple[Tensor, ...]) -> Iterator[Tensor]:
-        assert self._images is not None
-        return (self._images[chunk.to(self.device)] for chunk in chunks)
+    def advance(self, sizes: Sequence[int]) -> None:
+        """Make ready what a step takes: one batch, or several whose gradients are accumulated."""
+        if self.resident:
+            return
+        for slot, size in enumerate(sizes):
+            images, index = next(self._stream)
+            if (slot, size) not in self._buffers:
+                index = index.to(self.device)
+                self._buffers[slot, size] = Batch(images.clone(), index, self._labels[index])
+            else:
+                buffer = self._buffers[slot, size]
+                buffer.images.copy_(images)
+                buffer.index.copy_(index)
+                torch.index_select(self._labels, 0, buffer.index, out=buffer.label)
 
-    def _read(self, chunks: tuple[Tensor, ...]) -> Iterator[Tensor]:
-        for images in read_ahead(self._fetch, chunks, self.workers, ahead=AHEAD * self.workers):
-            yield images.to(self.device, non_blocking=True)
+    def take(self, slot: int, size: int) -> Batch:
+        """The next `size` instances, by device operations alone; `slot` counts the batches within a step."""
+        if self._images is None:
+            return self._buffers[slot, size]
+        index = self._order.index_select(0, self.position + torch.arange(size, device=self.device))
+        self.position += size
+        return Batch(self._images.index_select(0, index), index, self._labels.index_select(0, index))
+
+    def end(self) -> None:
+        """Leave the epoch, and stop the threads that read ahead."""
+        self._stream.close()
+
+    def _read(self, chunks: Sequence[Tensor]) -> Generator[tuple[Tensor, Tensor], None, None]:
+        images = read_ahead(self._fetch, chunks, self.workers, ahead=AHEAD * self.workers)
+        batches = zip(images, chunks, strict=True)
+        try:
+            yield from _copied_ahead(batches, self.device) if self.device.type == "cuda" else batches
+        finally:
+            images.close()
 
     def _fetch(self, chunk: Tensor) -> Tensor:
         images = self.dataset.images_at(chunk)
         return images.pin_memory() if self.device.type == "cuda" else images
 
 
-def _move(images: Tensor, device: torch.device) -> Tensor:
-    try:
-        return images.to(device)
-    except torch.OutOfMemoryError as error:
-        raise InputError(
-            f"the prepared samples take {images.nbytes / GB:.1f} GB, which is more than {device} has free; "
-            "keep them on the disk with --memory-gb 0, or make them smaller with --size"
-        ) from error
+def _copied_ahead(batches: Iterator[tuple[Tensor, Tensor]], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches on the device: while one is used, the next is on its way, on a stream of its own."""
+    copying = torch.cuda.Stream(device)
+    waiting: tuple[Tensor, Tensor, torch.cuda.Event] | None = None
+    for images, index in batches:
+        with torch.cuda.stream(copying):
+            moved = images.to(device, non_blocking=True), index.pin_memory().to(device, non_blocking=True)
+            following = (*moved, copying.record_event())
+        if waiting is not None:
+            yield _arrived(*waiting)
+        waiting = following
+    if waiting is not None:
+        yield _arrived(*waiting)
+
+
+def _arrived(images: Tensor, index: Tensor, event: torch.cuda.Event) -> tuple[Tensor, Tensor]:
+    user = torch.cuda.current_stream(images.device)
+    user.wait_event(event)
+    for tensor in (images, index):
+        tensor.record_stream(user)
+    return images, index
+
+
+_moved: WeakKeyDictionary[Dataset, dict[torch.device, Tensor]] = WeakKeyDictionary()
+
+
+def samples_on(dataset: Dataset, device: torch.device) -> Tensor | None:
+    """All samples in the memory of the device, moved once however many runs use them; None if they do not fit."""
+    if dataset.images is None or device.type == "cpu":
+        return dataset.images
+    places = _moved.setdefault(dataset, {})
+    if device not in places:
+        free, _ = torch.cuda.mem_get_info(device)
+        if dataset.images.nbytes > DEVICE_SHARE * free:
+            return None
+        places[device] = dataset.images.to(device)
+    return places[device]
+
+
+def where_samples_are(loader: Loader) -> str:
+    """A sentence on where the samples of a run on a GPU lie and what they take there.
+
+    >>> from icone.config import PretrainConfig
+    >>> from icone.data import load_data
+    >>> where_samples_are(Loader(load_data(PretrainConfig(source="synthetic:cells@16x23")).train, 1, seed=0))
+    'the samples take 0.000 GB of the memory of cpu'
+    """
+    size = loader.dataset.preparation.nbytes * len(loader.dataset) / GB
+    if loader.resident:
+        return f"the samples take {size:.3f} GB of the memory of {loader.device}"
+    return f"the samples take {size:.3f} GB, more than fits beside training on {loader.device}: they are streamed to it"

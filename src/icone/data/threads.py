@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,7 +11,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def read_ahead(function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int) -> Iterator[Result]:
+def read_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
+) -> Generator[Result, None, None]:
     """Results of a function in the order of the items, computed by threads at most `ahead` items early.
 
     >>> list(read_ahead(str.upper, "abc", workers=2, ahead=4))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from icone.diversity.beside import Beside
 from icone.diversity.gaussian import sigreg
 from icone.diversity.orthogonal import orthogonality
 from icone.diversity.statistics import variance_covariance
@@ -16,4 +17,4 @@ DIVERSITY: dict[str, Callable[..., Tensor]] = {
     "sigreg": sigreg,
 }
 
-__all__ = ["DIVERSITY", "orthogonality", "sigreg", "variance_covariance"]
+__all__ = ["DIVERSITY", "Beside", "orthogonality", "sigreg", "variance_covariance"]

@@ -17,6 +17,7 @@ def orthogonality(
     *,
     normalisation: Literal["pair", "anchor"] = "pair",
     labels: Tensor | None = None,
+    precision: Literal["auto", "full", "tf32", "bf16"] = "auto",
     block: int = 1024,
 ) -> Tensor:
     """Mean squared positive cosine between different anchors, L_div.
@@ -30,7 +31,9 @@ def orthogonality(
     normalisation: "pair" divides the sum by the number of pairs, as printed; "anchor" divides it by N, so
       that the push on one anchor does not fade as the dataset grows.
     labels: (N,); with it only pairs of different classes repel, and "pair" counts those alone.
-    block: rows per block; changes time and memory, not the result.
+    precision: of the products; all accumulate in float32. "full" is that of the table; "tf32" keeps 11
+      significant bits and "bf16" 8, both by a kernel for CUDA; "auto" is "tf32" on CUDA and "full" elsewhere.
+    block: rows per block of the full-precision pass; changes time and memory, not the result.
 
     >>> table = torch.tensor([[1.0, 0.0], [2.0, 0.0], [-1.0, 1.0]])  # one pair alike, the others at 135°
     >>> orthogonality(table)
@@ -48,13 +51,30 @@ def orthogonality(
             raise InputError(f"labels must hold one class per anchor, shape ({n},), got {tuple(labels.shape)}")
         divisor = n if normalisation == "anchor" else _number_of_pairs(n, labels)
         unit = F.normalize(table, dim=1)
-        total, slope = _repulsion(unit.detach(), labels, block, with_gradient=unit.requires_grad)
+        total, slope = _repulsion(unit.detach(), labels, precision, block, with_gradient=unit.requires_grad)
         if slope is None:
             return total / divisor
         return attach_gradient(unit, total / divisor, slope.mul_(4).div_(divisor))
 
 
-def _repulsion(unit: Tensor, labels: Tensor | None, block: int, *, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
+def _repulsion(
+    unit: Tensor, labels: Tensor | None, precision: str, block: int, *, with_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Σ_{i≠j} relu(G_ij)² and relu(G)_{i≠j} Ẽ, by the kernel where it can, else block by block."""
+    if precision not in ("auto", "full", "tf32", "bf16"):
+        raise InputError(f"precision must be 'auto', 'full', 'tf32' or 'bf16', got {precision!r}")
+    if precision == "auto":
+        precision = "tf32" if unit.is_cuda and unit.dtype == torch.float32 else "full"
+    if precision == "full":
+        return _blocked(unit, labels, block, with_gradient=with_gradient)
+    if not unit.is_cuda or unit.dtype != torch.float32:
+        raise InputError(f"precision {precision!r} is for float32 tables on CUDA, got {unit.dtype} on {unit.device}")
+    from icone.diversity.kernel import repulsion  # Triton is there only where CUDA is
+
+    return repulsion(unit, labels, torch.float16 if precision == "tf32" else torch.bfloat16)
+
+
+def _blocked(unit: Tensor, labels: Tensor | None, block: int, *, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """Σ_{i≠j} relu(G_ij)² and, where asked for, relu(G)_{i≠j} Ẽ, over ordered pairs of rows.
 
     G is symmetric, so a block of rows meets only the rows from its own start on, and every similarity beyond

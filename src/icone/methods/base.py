@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from icone.encoders import Region
 from icone.errors import InputError
 
 
@@ -72,6 +73,10 @@ class Method(nn.Module, ABC):
     def epoch_figures(self) -> dict[str, Tensor]:
         """Figures of the method's own state that are worth a column in the history, once per epoch."""
         return {}
+
+    def compiled_parts(self) -> list[Region]:
+        """Methods of its modules, besides the encoders, that are worth compiling on a GPU."""
+        return []
 
     @classmethod
     def encoder_rows(cls, batch_size: int, num_views: int) -> int:

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icone.diversity import DIVERSITY
-from icone.encoders import num_features
+from icone.diversity import DIVERSITY, Beside
+from icone.encoders import Region, num_features
 from icone.errors import unknown_name
 from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
@@ -30,7 +30,7 @@ class AnchorTable(nn.Module):
 
     def forward(self, index: Tensor | None = None) -> Tensor:
         """Unit anchors of the given instances, or of all: (B, d) or (N, d)."""
-        return F.normalize(self.weight if index is None else self.weight[index], dim=-1)
+        return F.normalize(self.weight if index is None else self.weight.index_select(0, index), dim=-1)
 
     @torch.no_grad()
     def mean_cosine(self) -> Tensor:
@@ -83,14 +83,23 @@ class IConELoss(nn.Module):
         """Total loss of embeddings (B, V, d) of the instances `index` (B,)."""
         return self.terms(embeddings, index)["loss"]
 
-    def terms(self, embeddings: Tensor, index: Tensor) -> dict[str, Tensor]:
-        """The total under "loss" and its three terms, unweighted."""
+    def terms(self, embeddings: Tensor, index: Tensor, repulsion: Tensor | None = None) -> dict[str, Tensor]:
+        """The total under "loss" and its three terms, unweighted; `repulsion` where it was computed before."""
+        consistency, alignment = self.pull(embeddings, index)
         return total(
             self.weights,
-            view_consistency=view_consistency(embeddings),
-            anchor_alignment=anchor_alignment(embeddings, self.anchors(index)),
-            diversity=self.diversity(self.anchors.weight),
+            view_consistency=consistency,
+            anchor_alignment=alignment,
+            diversity=self.repulsion() if repulsion is None else repulsion,
         )
+
+    def pull(self, embeddings: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """View consistency and anchor alignment: what depends on the batch."""
+        return view_consistency(embeddings), anchor_alignment(embeddings, self.anchors(index))
+
+    def repulsion(self) -> Tensor:
+        """Diversity: what depends on the table alone."""
+        return self.diversity(self.anchors.weight)
 
 
 class IConE(Method):
@@ -115,6 +124,7 @@ class IConE(Method):
     ) -> None:
         super().__init__(encoder, setting)
         self.decay_anchors = decay_anchors
+        self.beside = Beside()
         self.objective = IConELoss(
             setting.num_instances,
             num_features(encoder),
@@ -127,7 +137,11 @@ class IConE(Method):
         )
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        return self.objective.terms(self.encode(views), index)
+        repulsion = self.beside.compute(self.objective.repulsion, views.device)
+        return self.objective.terms(self.encode(views), index, repulsion())
+
+    def compiled_parts(self) -> list[Region]:
+        return [Region(self.objective, "pull")]
 
     def undecayed(self) -> list[nn.Parameter]:
         return [] if self.decay_anchors else [self.objective.anchors.weight]

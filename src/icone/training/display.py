@@ -88,11 +88,15 @@ class RichDisplay(Display):
 
 
 class PlainDisplay(Display):
-    """A line at the end of an epoch, and one a minute during long epochs; for logs and pipes."""
+    """A line at the end of an epoch, and one a minute during long epochs; for logs and pipes.
 
-    def __init__(self, console: Console, seconds: float = 60.0) -> None:
+    `name` stands before the lines of a run that trains beside others.
+    """
+
+    def __init__(self, console: Console, seconds: float = 60.0, name: str = "") -> None:
         self.console = console
         self.seconds = seconds
+        self.prefix = f"{name}: " if name else ""
         self.spoke = time.monotonic()
 
     def start(self, done: int, total: int, epochs: int) -> None:
@@ -126,7 +130,7 @@ class PlainDisplay(Display):
 
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self.console.print(self.prefix + text, highlight=False, soft_wrap=True, markup=False)
 
 
 def choose_display(console: Console) -> Display:

@@ -1,4 +1,4 @@
-"""The one training loop."""
+"""The one training loop, for one run or for several side by side."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 from icone.config import PretrainConfig
-from icone.data import Batch, Loader
-from icone.errors import CollapseError, InterruptedRun, TrainingError
+from icone.data import Loader
+from icone.errors import CollapseError, InputError, InterruptedRun, TrainingError
 from icone.methods import Method
 from icone.runs import Run
 from icone.training.display import Display
+from icone.training.engine import Sizes, choose_engine
 from icone.training.interruption import watch_signals
 from icone.training.observers import Observer
+from icone.training.place import Place
 from icone.training.state import SavedState, restore, restore_extended, save_state
 from icone.training.step import TrainStep
 from icone.views import Views
@@ -24,28 +26,13 @@ from icone.views import Views
 REFRESH_SECONDS = 0.5
 
 
-def fit(
-    method: Method,
-    views: Views,
-    loader: Loader,
-    config: PretrainConfig,
-    run: Run,
-    display: Display,
-    saved: SavedState | None = None,
-    rows: list[int | None] | None = None,
-    observers: Sequence[Observer] = (),
-) -> None:
-    """Train `method` on `loader` to the end of `config.epochs`, keeping the state in `run`.
+class Fit:
+    """The training of one run: `done` steps, the `history`, and the clocks of display and checkpoint.
 
     `saved` continues a run; with `rows` (old row of each instance) the instances have changed meanwhile, and
     training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
     `observers` are told about every epoch.
     """
-    _Fit(method, views, loader, config, run, display, observers).train(saved, rows)
-
-
-class _Fit:
-    """The loop's variables: `done` steps, the `history`, and the clocks of display and checkpoint."""
 
     def __init__(
         self,
@@ -55,51 +42,63 @@ class _Fit:
         config: PretrainConfig,
         run: Run,
         display: Display,
-        observers: Sequence[Observer],
+        saved: SavedState | None = None,
+        rows: list[int | None] | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.loader, self.config, self.run, self.display, self.observers = loader, config, run, display, observers
-        self.steps_per_epoch = -(-loader.steps_per_epoch // config.accumulate)
+        self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
+        self.place = Place(loader.device, reduced=method.autocast_dtype is not None)
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
+        self.engine = choose_engine(config.engine, self.step, loader, self.place, display.warn)
         self.done = 0
         self.history: list[dict[str, Any]] = []
-
-    def train(self, saved: SavedState | None, rows: list[int | None] | None) -> None:
         if saved is not None:
-            self._continue(saved, rows)
+            with self.place.here():
+                self._continue(saved, rows)
+
+    def steps(self) -> Iterator[None]:
+        """Train to the end of the last epoch; yields after every step, all of them `here`."""
         self.run.write_history(self.history)
-        self._save()
+        self.save()
         self.step.method.train()
         self.display.start(self.done, self.total_steps, self.config.epochs)
         self.shown_at = self.epoch_began = time.monotonic()
-        self.instances_before = self.step.meter.instances
+        self.seen = 0
+        """Instances since `epoch_began`."""
         for observer in self.observers:
             observer.start(self.history)
         try:
-            self._run()
-        except CollapseError:
-            self._save()
-            raise
-        finally:
-            for observer in self.observers:
-                observer.close()
-        self._save()
-
-    def _run(self) -> None:
-        """All steps that are left, or those until somebody asks to stop."""
-        with watch_signals() as interruption:
             for epoch in range(self.done // self.steps_per_epoch, self.config.epochs):
-                for batches in self._steps_of(epoch):
-                    self.step(batches)
+                for sizes in self._steps_of(epoch):
+                    self.loader.advance(sizes)
+                    self.engine(sizes)
                     self.done += 1
+                    self.seen += sum(sizes)
                     if self.done % self.steps_per_epoch == 0:
                         self._end_epoch(epoch)
                     self._now_and_then(epoch)
-                    if interruption.requested:
-                        self._save()
-                        raise InterruptedRun(
-                            f"stopped after step {self.done} of {self.total_steps}; the state is saved"
-                        )
+                    yield
+        except CollapseError:
+            self.save()
+            raise
+        finally:
+            self.loader.end()
+            for observer in self.observers:
+                observer.close()
+        self.save()
+
+    def save(self) -> None:
+        """Keep the state, unless something in it is not finite."""
+        self._check_finite()
+        if not all(torch.isfinite(p).all() for p in self.step.method.parameters()):
+            raise TrainingError(
+                f"weights are not finite after step {self.done}. The last good state is kept in {self.run.folder}; "
+                "a smaller --lr or --clip-gradient 1 may help"
+            )
+        save_state(self.run, self.step, self.done, self.history, self.loader.dataset.ids)
+        self.saved_at = time.monotonic()
 
     def _continue(self, saved: SavedState, rows: list[int | None] | None) -> None:
         if rows is None:
@@ -112,21 +111,22 @@ class _Fit:
                 self.done, self.history = epochs_done * self.steps_per_epoch, saved.history
                 self.step.count.fill_(self.done)
 
-    def _steps_of(self, epoch: int) -> Iterator[list[Batch]]:
-        """Batches of an epoch from where it was left, in groups whose gradients are accumulated."""
+    def _steps_of(self, epoch: int) -> Iterator[Sizes]:
+        """Sizes of the batches from where the epoch was left, in groups whose gradients are accumulated."""
         start = (self.done - epoch * self.steps_per_epoch) * self.config.accumulate
-        batches = self.loader.epoch(epoch, start)
-        while group := list(itertools.islice(batches, self.config.accumulate)):
+        self.loader.begin(epoch, start)
+        sizes = iter(self.loader.sizes[start:])
+        while group := tuple(itertools.islice(sizes, self.config.accumulate)):
             yield group
 
     def _now_and_then(self, epoch: int) -> None:
         now = time.monotonic()
-        if now - self.shown_at > REFRESH_SECONDS and self.step.meter.instances:
+        if now - self.shown_at > REFRESH_SECONDS and self.seen:
             self._check_finite()
             self.display.refresh(self.done, epoch, self.step.meter.means(), self._speed())
             self.shown_at = now
         if now - self.saved_at > self.config.checkpoint_seconds:
-            self._save()
+            self.save()
 
     def _end_epoch(self, epoch: int) -> None:
         self._check_finite()
@@ -138,11 +138,12 @@ class _Fit:
             "seconds": round(time.monotonic() - self.epoch_began, 3),
             "instances_per_second": round(self._speed(), 3),
         }
-        for observer in self.observers:
-            row |= observer.measure(epoch)
+        with self.engine.aside():
+            for observer in self.observers:
+                row |= observer.measure(epoch)
         self.history.append(row)
         self.step.meter.reset()
-        self.epoch_began, self.instances_before = time.monotonic(), 0  # what observers took is no training time
+        self.epoch_began, self.seen = time.monotonic(), 0  # what observers took is no training time
         self.run.append_history(row)
         self.display.refresh(self.done, epoch, {k: row[k] for k in self.step.meter.sums}, row["instances_per_second"])
         self.display.end_epoch(row)
@@ -150,8 +151,7 @@ class _Fit:
             observer.end_epoch(row)
 
     def _speed(self) -> float:
-        instances = self.step.meter.instances - self.instances_before
-        return instances / max(time.monotonic() - self.epoch_began, 1e-9)
+        return self.seen / max(time.monotonic() - self.epoch_began, 1e-9)
 
     def _check_finite(self) -> None:
         bad = int(self.step.meter.first_bad)
@@ -162,12 +162,37 @@ class _Fit:
                 f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help"
             )
 
-    def _save(self) -> None:
-        self._check_finite()
-        if not all(torch.isfinite(p).all() for p in self.step.method.parameters()):
-            raise TrainingError(
-                f"weights are not finite after step {self.done}. The last good state is kept in {self.run.folder}; "
-                "a smaller --lr or --clip-gradient 1 may help"
-            )
-        save_state(self.run, self.step, self.done, self.history, self.loader.dataset.ids)
-        self.saved_at = time.monotonic()
+
+def fit(fits: Sequence[Fit]) -> None:
+    """Train all runs to their end, a step of each in turn; on a GPU their steps run side by side.
+
+    A run that fails is left, and the others go on; its error is raised at the end. All runs must lie on one GPU, or be
+    one: on a CPU they would share their random numbers.
+    """
+    assert len(fits) == 1 or all(one.loader.device.type == "cuda" for one in fits)
+    going = {one: one.steps() for one in fits}
+    failed: list[InputError | TrainingError] = []
+    with watch_signals() as interruption:
+        while going:
+            for one in list(going):
+                try:
+                    with one.place.here():
+                        next(going[one])
+                except StopIteration:
+                    del going[one]
+                except (InputError, TrainingError) as error:
+                    failed.append(error)
+                    del going[one]
+            if interruption.requested and going:
+                _stop(going)
+    if failed:
+        raise failed[0]
+
+
+def _stop(going: dict[Fit, Iterator[None]]) -> None:
+    for one, steps in going.items():
+        with one.place.here():
+            steps.close()  # type: ignore[attr-defined]
+            one.save()
+    where = ", ".join(f"step {one.done} of {one.total_steps}" for one in going)
+    raise InterruptedRun(f"stopped after {where}; the state is saved")

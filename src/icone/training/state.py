@@ -105,7 +105,7 @@ def load_optimizer_state(step: TrainStep, tensors: dict[str, Tensor]) -> None:
     parameters = dict(step.method.named_parameters())
     for key, tensor in tensors.items():
         name, entry = key.rsplit("/", 1)
-        step.optimizer.state[parameters[name]][entry] = tensor.to(parameters[name].device)
+        step.optimizer.state[parameters[name]][entry].copy_(tensor)
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

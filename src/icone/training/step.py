@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import Tensor
 
 from icone.config import PretrainConfig
 from icone.data import Batch
@@ -31,6 +33,8 @@ class TrainStep:
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
+        self.updating: Callable[[], AbstractContextManager[None]] | None = None
+        """Where set, the context of the last backward pass, which then updates the weights too."""
 
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
@@ -38,13 +42,25 @@ class TrainStep:
         set_learning_rate(self.optimizer, self.config.lr, progress)
         self.optimizer.zero_grad()
         instances = sum(len(batch.index) for batch in batches)
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
             views = self.views(batch.images, self.config.views)
             terms = self.method(views, batch.index, batch.label, progress)
-            (terms["loss"] * (len(batch.index) / instances)).backward()
+            with self.updating() if self.updating and number == len(batches) else nullcontext():
+                (terms["loss"] * (len(batch.index) / instances)).backward()
             self.meter.add(terms, len(batch.index), self.count)
-        if self.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
-        self.optimizer.step()
+        if self.updating is None:
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
+            self.optimizer.step()
         self.method.after_step(progress)
         self.count += 1
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step changes, random generators and the place in the data aside."""
+        return [
+            *self.method.state_dict(keep_vars=True).values(),
+            *(tensor for state in self.optimizer.state.values() for tensor in state.values()),
+            self.optimizer.param_groups[0]["lr"],
+            *self.meter.tensors(),
+            self.count,
+        ]

@@ -11,7 +11,7 @@ from icone.config import ImageViews
 from icone.views.base import Views, draw_uniform, switched_off, unit_range, within
 from icone.views.blur import GaussianBlur
 from icone.views.checks import Checks
-from icone.views.colour import BRIGHTNESS, CONTRAST, HUE, SATURATION, ColourJitter, luma_weights
+from icone.views.colour import BRIGHTNESS, CONTRAST, HUE, SATURATION, ColourJitter, luma_weights, mix_channels
 from icone.views.crops import TRIES, RandomArea
 from icone.views.separable import along_axes, interpolation_matrix
 
@@ -121,7 +121,7 @@ class ImagePipeline(Views):
     def _finish(self, images: Tensor, gray: Tensor) -> Tensor:
         """Drop the colour where asked (every channel becomes the luma), and normalise."""
         mix = torch.where(gray[:, None, None], self.drop_colour, self.keep_colour)
-        return torch.baddbmm(self.offset, mix, images.flatten(2)).view_as(images)
+        return mix_channels(self.offset, mix, images.flatten(2)).view_as(images)
 
     def _plan_geometry(self) -> None:
         config = self.config

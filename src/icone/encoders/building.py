@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from icone.encoders.layers import PatchConv2d
 from icone.errors import InputError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
@@ -72,6 +73,10 @@ def _images(name: str, in_channels: int, shape: tuple[int, ...], features: int |
         raise InputError(f"encoder {name} cannot take images of {_edges(shape)}: {error}") from error
     if features:
         network.num_features = cast(Any, features)
+    embedding = cast(Any, getattr(network, "patch_embed", None))
+    patches = getattr(embedding, "proj", None)
+    if isinstance(patches, nn.Conv2d) and patches.kernel_size == patches.stride:
+        embedding.proj = PatchConv2d.of(patches)
     patch = getattr(getattr(network, "patch_embed", None), "patch_size", (1, 1))
     if any(edge % p for edge, p in zip(shape, patch, strict=True)):
         raise InputError(
@@ -85,7 +90,7 @@ def _images(name: str, in_channels: int, shape: tuple[int, ...], features: int |
 def _volumes(
     name: str, in_channels: int, shape: tuple[int, ...], norm: str, width: float, features: int | None
 ) -> nn.Module:
-    from monai.networks import nets
+    from icone.encoders.volumes import VolumeResNet
 
     if name not in VOLUME_ENCODERS:
         raise unknown_name("encoder for volumes", name, VOLUME_ENCODERS)
@@ -98,20 +103,10 @@ def _volumes(
         raise unknown_name("norm", norm, NORMS)
     if not (0 < width <= 4 and (width * 8).is_integer()):
         raise InputError(f"width multiplies the channels and must be a multiple of 1/8 up to 4, got {width}")
-    network = getattr(nets, name.removesuffix("_3d"))(
-        spatial_dims=3,
-        n_input_channels=in_channels,
-        num_classes=features or 512,
-        conv1_t_size=7,
-        conv1_t_stride=2,
-        widen_factor=width,
-        shortcut_type="B",
-        bias_downsample=False,
-    )
+    network = VolumeResNet(name, in_channels=in_channels, features=features or 512, width=width)
     if norm != "batch":
         _replace_batch_norm(network, NORMS[norm])
-    network.num_features = features or 512
-    return cast(nn.Module, network)
+    return network
 
 
 def _replace_batch_norm(module: nn.Module, norm: Callable[[int], nn.Module]) -> None:

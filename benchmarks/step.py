@@ -1,0 +1,293 @@
+"""Time of one training step: our captured engine beside ordinary loops over the same modules, in one run.
+
+    python benchmarks/step.py                       # what the machine has: a GPU, or the CPU
+    python benchmarks/step.py --only vit-b1 --steps 200
+
+Every row builds the method, views, optimizer and data from scratch and times steps from indices to updated weights,
+views and diversity included. The loops take turns in one process. `eager` is the same step called operation by
+operation; `compiled` is the same with the encoder under torch.compile, as one would add it to a loop of one's own;
+`lightly`, where it is installed, is SimCLR's step built from lightly's modules on the same encoder, with ready views.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from icone.config import PretrainConfig
+from icone.data import Loader
+from icone.encoders import build_encoder
+from icone.methods import Setting, build_method
+from icone.training.engine import CapturedEngine, EagerEngine, Engine
+from icone.training.place import Place
+from icone.training.step import TrainStep
+from icone.views import build_views
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table; `goal` in milliseconds on an H200."""
+
+    encoder: str
+    dims: int
+    size: int
+    instances: int
+    batch: int
+    goal: float | None = None
+    channels: int = 3
+
+
+CASES = {
+    "vit-b1": Case("vit_small_patch16", 2, 224, 5000, 1, goal=1.5),
+    "vit-b64": Case("vit_small_patch16", 2, 224, 5000, 64, goal=9.0),
+    "resnet3d-b1": Case("resnet18_3d", 3, 64, 1188, 1, goal=1.2, channels=1),
+    "resnet3d-b16": Case("resnet18_3d", 3, 64, 1188, 16, goal=6.0, channels=1),
+}
+CPU_CASES = {
+    "vit-b1": Case("vit_small_patch16", 2, 224, 500, 1),
+    "resnet3d-b1": Case("resnet18_3d", 3, 64, 500, 1, channels=1),
+}
+
+
+class RandomSamples:
+    """Stands in for a data set: bytes without meaning, in memory."""
+
+    def __init__(self, case: Case, distinct: int | None = None) -> None:
+        shape = (case.channels, *(case.size,) * case.dims)
+        images = torch.randint(0, 256, (distinct or case.instances, *shape), dtype=torch.uint8)
+        self.images = images if distinct is None else images[:1].expand(case.instances, *shape)
+        self.labels = torch.full((case.instances,), -1)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **settings: Any) -> tuple[TrainStep, Loader]:
+    """A step of IConE on this case, with the defaults of the command line."""
+    torch.manual_seed(seed)
+    config = PretrainConfig(source="random", batch_size=case.batch, seed=seed, **settings)
+    shape = (case.size,) * case.dims
+    encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
+    setting = Setting(num_instances=case.instances, batch_size=case.batch)
+    method = build_method(config.method, encoder, setting, config.options)
+    views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
+    if device.type == "cuda":
+        method.autocast_dtype = torch.bfloat16
+        method.to(memory_format=torch.channels_last_3d if case.dims == 3 else torch.channels_last)
+    loader = Loader(samples, case.batch, seed=seed, device=device)
+    loader.begin(0)
+    return TrainStep(method.to(device).train(), views.to(device), config, 10**6, device), loader
+
+
+def captured(case: Case, device: torch.device, samples: Any, seed: int = 0) -> tuple[Engine, Place]:
+    place = Place(device, reduced=True)
+    step, loader = build(case, device, samples, seed)
+    return CapturedEngine(step, loader, place, warn=None), place
+
+
+def eager(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place]:
+    step, loader = build(case, device, samples)
+    return EagerEngine(step, loader), Place(device, reduced=True)
+
+
+def compiled(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place]:
+    step, loader = build(case, device, samples)
+    step.method.encoder.compile()
+    return EagerEngine(step, loader), Place(device, reduced=True)
+
+
+class LightlyStep(Engine):
+    """SimCLR as lightly's examples write it: encoder, projection head, NT-Xent, AdamW; views are given."""
+
+    def __init__(self, case: Case, device: torch.device) -> None:
+        from lightly.loss import NTXentLoss  # type: ignore[import-untyped]
+        from lightly.models.modules import SimCLRProjectionHead  # type: ignore[import-untyped]
+
+        encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
+        head = SimCLRProjectionHead(int(encoder.num_features), 2048, 128)  # type: ignore[arg-type]
+        self.model = nn.Sequential(encoder, head).to(device).train()
+        self.views = torch.rand(2, max(case.batch, 2), case.channels, *(case.size,) * case.dims, device=device)
+        self.criterion = NTXentLoss()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.device = device
+
+    def __call__(self, sizes: tuple[int, ...]) -> None:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            first, second = (self.model(view).float() for view in self.views)
+        loss: Tensor = self.criterion(first, second)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def lightly(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place]:
+    return LightlyStep(case, device), Place(device, reduced=True)
+
+
+def milliseconds(engine: Engine, place: Place, batch: int, steps: int) -> float:
+    """Median over five rounds of the mean time of a step."""
+
+    def rounds() -> float:
+        began = time.perf_counter()
+        for _ in range(steps):
+            engine((batch,))
+        _wait(place)
+        return 1000 * (time.perf_counter() - began) / steps
+
+    with place.here():
+        _rewind(engine)
+        for _ in range(3):
+            engine((batch,))
+        _wait(place)
+        return statistics.median(rounds() for _ in range(5))
+
+
+def _wait(place: Place) -> None:
+    if place.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _rewind(engine: Engine) -> None:
+    if not isinstance(engine, LightlyStep):
+        engine.loader.begin(0)
+
+
+def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, steps: int) -> tuple[float, float]:
+    """Milliseconds of a step of one run, and of one step of each of several runs."""
+    engines = [captured(case, device, samples, seed) for seed in range(runs)]
+    alone = milliseconds(*engines[0], case.batch, steps)
+    for engine, place in engines[1:]:
+        milliseconds(engine, place, case.batch, 2)
+
+    def everyone() -> float:
+        for engine, place in engines:
+            with place.here():
+                _rewind(engine)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(steps):
+            for engine, place in engines:
+                with place.here():
+                    engine((case.batch,))
+        torch.cuda.synchronize()
+        return 1000 * (time.perf_counter() - began) / steps
+
+    return alone, statistics.median(everyone() for _ in range(3))
+
+
+def without_diversity(case: Case, device: torch.device, samples: Any, steps: int) -> float:
+    place = Place(device, reduced=True)
+    step, loader = build(case, device, samples)
+    objective: Any = step.method.objective
+    objective.diversity = lambda table: table.new_zeros(())
+    return milliseconds(CapturedEngine(step, loader, place, warn=None), place, case.batch, steps)
+
+
+def main(
+    only: tuple[str, ...] = (),
+    steps: int = 100,
+    peers: tuple[str, ...] = ("eager", "compiled", "lightly"),
+    runs: int = 5,
+    out: Path | None = None,
+) -> None:
+    """Print milliseconds a step, and ratios to the peers.
+
+    Args:
+        only: names of the cases (default: all).
+        steps: steps in each of five timed rounds.
+        peers: loops to compare with.
+        runs: runs side by side (GPU).
+        out: file for the figures, as JSON.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    cases = CASES if device.type == "cuda" else CPU_CASES
+    makers: dict[str, Callable[..., tuple[Engine, Place]]] = {"eager": eager, "compiled": compiled, "lightly": lightly}
+    found: list[dict[str, Any]] = []
+    table = Table(title="milliseconds a step, V = 2, views and diversity included")
+    for column in ("case", "ours", "goal", *(f"{peer} (×)" for peer in peers), "diversity adds", f"{runs} runs (×)"):
+        table.add_column(column, justify="right")
+    for name, case in cases.items():
+        if only and name not in only:
+            continue
+        row = measure(name, case, device, steps, {peer: makers[peer] for peer in peers}, runs)
+        found.append(row)
+        print(json.dumps(row), flush=True)
+        table.add_row(*_cells(row, peers))
+    console = Console()
+    console.print(table)
+    hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+    about = {
+        "date": date.today().isoformat(),
+        "hardware": hardware,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    console.print("  ".join(map(str, about.values())))
+    if out is not None:
+        out.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
+
+
+def measure(
+    name: str, case: Case, device: torch.device, steps: int, makers: dict[str, Callable[..., Any]], runs: int
+) -> dict[str, Any]:
+    samples = RandomSamples(case)
+    row: dict[str, Any] = {"case": name, **dataclasses.asdict(case)}
+    cuda = device.type == "cuda"
+    steps = min(steps, case.instances // case.batch // 6)  # rounds and warm-up stay within an epoch
+    began = time.perf_counter()
+    engine, place = captured(case, device, samples) if cuda else eager(case, device, samples)
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    row["ours"] = milliseconds(engine, place, case.batch, steps)
+    row["seconds_to_start"] = time.perf_counter() - began - 5 * steps * row["ours"] / 1000
+    if cuda:
+        row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+        del engine, place
+        row["diversity_adds"] = row["ours"] - without_diversity(case, device, samples, steps)
+        if case.batch == 1:
+            alone, together = side_by_side(case, device, samples, runs, steps)
+            row["runs"], row["runs_ratio"] = together, together / alone
+    for peer, maker in makers.items():
+        if peer == "eager" and not cuda:
+            continue  # it is ours
+        gc.collect()
+        torch._dynamo.reset()
+        try:
+            engine, place = maker(case, device, samples)
+            row[peer] = milliseconds(engine, place, case.batch, max(steps // 5, 3))
+        except ImportError:
+            row[peer] = None
+    return row
+
+
+def _cells(row: dict[str, Any], peers: tuple[str, ...]) -> list[str]:
+    ratios = [
+        f"{row[peer]:.2f} ({row[peer] / row['ours']:.1f})" if row.get(peer) is not None else "–" for peer in peers
+    ]
+    return [
+        row["case"],
+        f"{row['ours']:.3f}",
+        "–" if row["goal"] is None else f"{row['goal']:g}",
+        *ratios,
+        f"{row['diversity_adds']:.3f}" if "diversity_adds" in row else "–",
+        f"{row['runs']:.2f} ({row['runs_ratio']:.2f})" if "runs" in row else "–",
+    ]
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

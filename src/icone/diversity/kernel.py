@@ -1,0 +1,125 @@
+"""The repulsion of all anchors as one Triton kernel: similarities never leave the chip."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton  # type: ignore[import-untyped]
+import triton.language as tl  # type: ignore[import-untyped]
+from torch import Tensor
+
+CHUNK = 128
+"""Columns of the table that are multiplied at a time; narrower and uneven tables are padded with zeros."""
+GROUP = 3
+"""Chunks of the result that one program can accumulate in its registers; wider tables are done in groups of them."""
+SCALE = 16.0
+"""Unit rows are enlarged by this before they are rounded to half precision, so that small entries and small
+similarities (times 256) stay normal numbers. A power of two: it changes no digit of the others."""
+
+
+class Tiling(NamedTuple):
+    """How the kernel cuts the problem: rows of a program, rows that it meets at a time, warps, stages in flight."""
+
+    rows: int
+    others: int
+    warps: int
+    stages: int
+
+
+TILING = Tiling(128, 32, 8, 3)
+
+
+def repulsion(
+    unit: Tensor, labels: Tensor | None = None, dtype: torch.dtype = torch.float16, tiling: Tiling = TILING
+) -> tuple[Tensor, Tensor]:
+    """Σ_{i≠j} relu(G_ij)² and relu(G)_{i≠j} Ẽ, G = ẼẼᵀ, for unit rows (N, d) in float32.
+
+    Both products take operands of 16 bits and accumulate in float32. float16 keeps 11 significant bits, as many
+    as TF32, at twice its speed; bfloat16 keeps 8. With `labels` only pairs of different classes count.
+
+    The sum needs no pass of its own: relu(G)² = relu(G)·G, so it is the inner product of the slope and Ẽ.
+    """
+    n, d = unit.shape
+    groups = triton.cdiv(d, GROUP * CHUNK)
+    grouped = triton.cdiv(d, groups * CHUNK)
+    blocks = triton.cdiv(n, tiling.rows)
+    padding = (0, groups * grouped * CHUNK - d, 0, blocks * tiling.rows - n)
+    table = torch.nn.functional.pad(unit * SCALE, padding).to(dtype)
+    splits = _splits(unit, blocks * groups, len(table), tiling)
+    slope = torch.empty(splits, *table.shape, device=unit.device)
+    if labels is not None:
+        labels = torch.nn.functional.pad(labels, (0, len(table) - n), value=-1)
+    _repel[(blocks, groups, splits)](
+        table, slope, labels, len(table), triton.cdiv(len(table) // tiling.others, splits) * tiling.others,
+        chunks=groups * grouped, width=CHUNK, grouped=grouped, rows=tiling.rows, others=tiling.others,
+        num_warps=tiling.warps, num_stages=tiling.stages,
+    )  # fmt: skip
+    whole = slope[0] if splits == 1 else slope.sum(0)
+    result = whole[:n, :d].mul_(SCALE**-3)
+    return (result * table[:n, :d]).sum() / SCALE, result
+
+
+def _splits(unit: Tensor, programs: int, rows: int, tiling: Tiling) -> int:
+    """Parts into which the other rows are cut, so that a small table still fills the chip."""
+    if not unit.is_cuda:
+        return 2
+    processors = torch.cuda.get_device_properties(unit.device).multi_processor_count
+    return max(1, min(processors // programs, rows // tiling.others))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _repel(  # type: ignore[no-untyped-def]
+    table, slope, labels, count, part,
+    chunks: tl.constexpr, width: tl.constexpr, grouped: tl.constexpr, rows: tl.constexpr, others: tl.constexpr,
+):  # fmt: skip
+    """Slope of rows rows in grouped chunks of columns, from the `part` other rows of this split."""
+    depth: tl.constexpr = chunks * width
+    row = tl.program_id(0) * rows + tl.arange(0, rows)
+    first = tl.program_id(1) * grouped
+    begin = tl.program_id(2) * part
+    column = tl.arange(0, width)
+    mine = table + row[:, None] * depth + column[None, :]
+    group = first * width
+    # The chunks of this group, which serve both products, stay on the chip; without tuples of tensors in loops
+    # they have names instead of numbers.
+    mine_0 = tl.load(mine + group)
+    sum_0 = tl.zeros((rows, width), tl.float32)
+    if grouped > 1:
+        mine_1 = tl.load(mine + group + width)
+        sum_1 = tl.zeros((rows, width), tl.float32)
+    if grouped > 2:
+        mine_2 = tl.load(mine + group + 2 * width)
+        sum_2 = tl.zeros((rows, width), tl.float32)
+    if labels is not None:
+        label = tl.load(labels + row)
+    for start in range(begin, min(begin + part, count), others):
+        other = start + tl.arange(0, others)
+        theirs = table + other[:, None] * depth + column[None, :]
+        theirs_0 = tl.load(theirs + group)
+        similar = tl.dot(mine_0, theirs_0.T)
+        if grouped > 1:
+            theirs_1 = tl.load(theirs + group + width)
+            similar = tl.dot(mine_1, theirs_1.T, similar)
+        if grouped > 2:
+            theirs_2 = tl.load(theirs + group + 2 * width)
+            similar = tl.dot(mine_2, theirs_2.T, similar)
+        if chunks > grouped:  # the chunks of the other groups serve the similarity alone
+            for step in range(grouped, chunks):
+                chunk = (first + step) % chunks * width
+                similar = tl.dot(tl.load(mine + chunk), tl.load(theirs + chunk).T, similar)
+        same = row[:, None] == other[None, :]
+        if labels is not None:
+            same = label[:, None] == tl.load(labels + other)[None, :]
+        push = tl.where(same, 0.0, tl.maximum(similar, 0.0)).to(table.dtype.element_ty)
+        sum_0 = tl.dot(push, theirs_0, sum_0)
+        if grouped > 1:
+            sum_1 = tl.dot(push, theirs_1, sum_1)
+        if grouped > 2:
+            sum_2 = tl.dot(push, theirs_2, sum_2)
+    result = slope + (tl.program_id(2) * count + row[:, None]).to(tl.int64) * depth + group + column[None, :]
+    tl.store(result, sum_0)
+    if grouped > 1:
+        tl.store(result + width, sum_1)
+    if grouped > 2:
+        tl.store(result + 2 * width, sum_2)

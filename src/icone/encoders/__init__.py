@@ -1,0 +1,15 @@
+"""Networks that turn samples into representations, by name."""
+
+from icone.encoders.building import DEFAULT_ENCODER, MLP, VOLUME_ENCODERS, build_encoder, check_batch_norm, num_features
+from icone.encoders.regions import Region, regions
+
+__all__ = [
+    "DEFAULT_ENCODER",
+    "MLP",
+    "VOLUME_ENCODERS",
+    "Region",
+    "build_encoder",
+    "check_batch_norm",
+    "num_features",
+    "regions",
+]

@@ -1,0 +1,126 @@
+"""Layers with the parameters and results of the usual ones, computed in a way that suits the hardware."""
+
+from __future__ import annotations
+
+from typing import Self, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class PatchConv2d(nn.Conv2d):
+    """A convolution whose stride is its kernel, as one product of a matrix of patches.
+
+    Libraries treat it as any convolution: on a GPU its weight gradient took a fifth as long as the whole
+    transformer behind it.
+    """
+
+    @classmethod
+    def of(cls, conv: nn.Conv2d) -> Self:
+        """The same layer with the same parameters."""
+        assert conv.kernel_size == conv.stride, "patches must not overlap"
+        kernel = cast(tuple[int, int], conv.kernel_size)
+        layer = cls(conv.in_channels, conv.out_channels, kernel, kernel, bias=conv.bias is not None, device="meta")
+        return _with_parameters_of(conv, layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, out, H / p, W / q)."""
+        p, q = self.kernel_size
+        rows, columns = x.shape[2] // p, x.shape[3] // q
+        patches = x.unflatten(3, (columns, q)).unflatten(2, (rows, p)).permute(0, 2, 4, 1, 3, 5)
+        projected = F.linear(patches.reshape(len(x), rows * columns, -1), self.weight.flatten(1), self.bias)
+        return projected.transpose(1, 2).reshape(len(x), -1, rows, columns)
+
+
+class StemConv3d(nn.Conv3d):
+    """The 7³ convolution with stride 2 of few channels, on a GPU as a convolution of many channels.
+
+    With one input channel there is nothing for matrix units to multiply, and the libraries fall back to kernels
+    that took half of the whole training step. Two neighbours along every axis become channels (so the stride
+    becomes 1 and the kernel 4³), and the four taps along the last axes become channels too.
+    """
+
+    folded_axes = 1
+
+    @classmethod
+    def of(cls, conv: nn.Conv3d) -> Self:
+        """The same layer with the same parameters."""
+        assert (conv.kernel_size, conv.stride, conv.padding) == ((7,) * 3, (2,) * 3, (3,) * 3)
+        assert conv.bias is None
+        stem = cls(conv.in_channels, conv.out_channels, 7, stride=2, padding=3, bias=False, device="meta")
+        return _with_parameters_of(conv, stem)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, *size) -> (B, out, *size / 2), rounded up."""
+        return fold_stem(x, self.weight, self.folded_axes) if x.is_cuda else super().forward(x)
+
+
+def fold_stem(x: Tensor, weight: Tensor, axes: int) -> Tensor:
+    """conv3d(x, weight, stride=2, padding=3) for a 7³ kernel, with the taps along the last `axes` as channels.
+
+    The kernel gets a zero in front along every axis, and so has eight taps, four pairs; the padding follows.
+
+    >>> x, weight = torch.randn(1, 2, 9, 8, 8).double(), torch.randn(5, 2, 7, 7, 7).double()
+    >>> expected = F.conv3d(x, weight, stride=2, padding=3)
+    >>> [fold_stem(x, weight, axes).allclose(expected) for axes in range(4)]
+    [True, True, True, True]
+    """
+    pad = [edge for length in reversed(x.shape[2:]) for edge in (4, 2 + length % 2)]
+    x, weight = _pairs_as_channels(F.pad(x, pad)), _pairs_as_channels(F.pad(weight, [1, 0] * 3))
+    for axis in range(4, 4 - axes, -1):
+        taps = x.unfold(axis, 4, 1)  # a new last axis
+        x = taps.movedim(-1, 1).flatten(1, 2)
+        weight = weight.movedim(axis, 1).flatten(1, 2).unsqueeze(axis)
+    return F.conv3d(_channels_last(x), _channels_last(weight))
+
+
+def _pairs_as_channels(x: Tensor) -> Tensor:
+    """(B, C, 2a, 2b, 2c) -> (B, 8C, a, b, c)."""
+    for axis in (4, 3, 2):
+        x = x.unflatten(axis, (-1, 2))
+    return x.permute(0, 1, 3, 5, 7, 2, 4, 6).flatten(1, 4)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last_3d)
+
+
+class HalvingMaxPool3d(nn.MaxPool3d):
+    """Maximum over 3³ with stride 2 and padding 1 of values that are not negative, on a GPU axis by axis.
+
+    Where several voxels share a maximum, its gradient is then shared between them instead of going to the first.
+    Unlike the library's backward pass on a GPU this one adds nothing atomically: the same run gives the same weights.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, *size) -> (B, C, *size / 2), rounded up."""
+        return halving_maximum(x) if x.is_cuda else super().forward(x)
+
+
+def halving_maximum(x: Tensor) -> Tensor:
+    """max_pool3d(x, 3, stride=2, padding=1) for x ≥ 0.
+
+    >>> x = torch.rand(2, 3, 8, 9, 10)
+    >>> bool((halving_maximum(x) == F.max_pool3d(x, 3, stride=2, padding=1)).all())
+    True
+    """
+    for axis in (2, 3, 4):
+        padded = F.pad(x, [0, 0] * (4 - axis) + [1, 1]).movedim(axis, -1)
+        last = 2 * -(-x.shape[axis] // 2)
+        before, middle, after = padded[..., 0:last:2], padded[..., 1:last:2], padded[..., 2 : last + 1 : 2]
+        x = torch.maximum(torch.maximum(before, middle), after).movedim(-1, axis)
+    return x
+
+
+Layer = TypeVar("Layer", bound=nn.Module)
+
+
+def _with_parameters_of(source: nn.Module, layer: Layer) -> Layer:
+    """Built without memory and random numbers, then given the parameters of another layer."""
+    for name, parameter in source.named_parameters():
+        setattr(layer, name, parameter)
+    return layer

@@ -1,0 +1,30 @@
+"""The parts of an encoder that are compiled, and updated, one by one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import nn
+
+
+class Region(NamedTuple):
+    """A module and the name of its method that computes it."""
+
+    module: nn.Module
+    method: str = "forward"
+
+
+def regions(encoder: nn.Module) -> list[Region]:
+    """The blocks of a transformer, stem and blocks of our 3D networks, and any other encoder as a whole.
+
+    Blocks that look alike are compiled once, and the weights of one can be updated while the gradients of those
+    before it are still being computed.
+    """
+    from icone.encoders.volumes import VolumeResNet
+
+    if isinstance(encoder, VolumeResNet):
+        return [Region(encoder, "stem"), *(Region(block) for stage in encoder.stages for block in stage.children())]
+    blocks = getattr(encoder, "blocks", None)
+    if isinstance(blocks, (nn.Sequential, nn.ModuleList)):
+        return [Region(block) for block in blocks]
+    return [Region(encoder)]

@@ -1,0 +1,57 @@
+"""Which parts of a run are compiled, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from icone.encoders import Region, regions
+from icone.methods import Method
+from icone.views import Views
+
+OPTIONS: dict[str, Any] = {
+    "combo_kernels": True,  # casts of many small weights become few kernels
+    "fallback_random": True,  # the random numbers of the uncompiled code
+}
+MOST_VARIANTS = 256
+"""Shapes and modes of one function that are compiled: a block has one for each place in the network and batch."""
+
+
+def compile_parts(method: Method, views: Views) -> list[Region]:
+    """Compile the views, the encoder's regions and those of its moving copies; compiling happens at the first call."""
+    copies = [module for module in method.children() if type(module) is type(method.encoder)]
+    parts = [Region(views), *(region for network in copies for region in regions(network)), *method.compiled_parts()]
+    for module, name in parts:
+        setattr(module, name, torch.compile(getattr(module, name), dynamic=False, options=OPTIONS))
+    return parts
+
+
+def undo(parts: list[Region]) -> None:
+    for module, name in parts:
+        module.__dict__.pop(name, None)
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Allow as many variants as a deep network has, and fail rather than go on uncompiled without a word."""
+    with torch._dynamo.config.patch(
+        recompile_limit=MOST_VARIANTS, accumulated_recompile_limit=16 * MOST_VARIANTS, fail_on_recompile_limit_hit=True
+    ):
+        yield
+
+
+def buckets(method: Method) -> list[list[nn.Parameter]]:
+    """The trained parameters in groups whose gradients arrive together: the encoder's regions, then by part."""
+    places: dict[nn.Parameter, str] = {}
+    for number, region in enumerate(regions(method.encoder)):
+        if region.method == "forward" and region.module is not method.encoder:
+            places |= dict.fromkeys(region.module.parameters(), f"region {number}")
+    grouped: dict[str, list[nn.Parameter]] = {}
+    for name, p in method.named_parameters():
+        if p.requires_grad:
+            grouped.setdefault(places.get(p, name.split(".")[0]), []).append(p)
+    return list(grouped.values())

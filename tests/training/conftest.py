@@ -1,0 +1,34 @@
+"""Fixtures for the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from icone.training import fit as loop
+
+
+@pytest.fixture
+def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes the next run stop after so many steps, as Ctrl-C would."""
+
+    def arrange(steps: int) -> None:
+        class Wish:
+            asked = 0
+
+            @property
+            def requested(self) -> bool:
+                self.asked += 1
+                return self.asked == steps
+
+        @contextmanager
+        def watching() -> Iterator[Any]:
+            monkeypatch.undo()
+            yield Wish()
+
+        monkeypatch.setattr(loop, "watch_signals", watching)
+
+    return arrange

@@ -1,0 +1,121 @@
+"""On a GPU: captured steps do what eager ones do, for every method, alone and side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from icone.config import PretrainConfig
+from icone.methods import METHODS
+from icone.pretraining import pretrain, pretrain_many
+from icone.runs import Run, read_tensors
+
+pytestmark = pytest.mark.gpu
+
+POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x60", "batch_size": 8, "precision": "fp32"}
+CELLS: dict[str, Any] = {"source": "synthetic:cells@32x30", "size": 32, "encoder": "vit_tiny_patch16_224"}
+SHAPES: dict[str, Any] = {"source": "synthetic:shapes@40x18", "encoder": "resnet10_3d", "width": 0.25}
+
+
+def train(out: Path, **settings: Any) -> Run:
+    return pretrain(**{"epochs": 3, "probe_every": 0, "lr": 1e-3, "device": "cuda", **settings}, out=out)
+
+
+def losses(run: Run) -> torch.Tensor:
+    return torch.tensor([row["loss"] for row in run.history])
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return read_tensors(run.encoder_file)[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_captured_and_eager_runs_agree_for_every_method(method: str, tmp_path: Path) -> None:
+    """60 points in batches of 8: the last batch of 4 has a graph of its own."""
+    eager, captured = (
+        train(tmp_path / engine, **POINTS, method=method, engine=engine) for engine in ("eager", "captured")
+    )
+    torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-4, atol=1e-5)
+    for name, weight in weights(eager).items():
+        torch.testing.assert_close(weights(captured)[name], weight, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [CELLS, SHAPES], ids=["images", "volumes"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_captured_and_eager_runs_agree_on_images_and_volumes(
+    settings: dict[str, Any], precision: str, tmp_path: Path
+) -> None:
+    eager, captured = (
+        train(tmp_path / engine, **settings, precision=precision, engine=engine) for engine in ("eager", "captured")
+    )
+    torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-3 if precision == "fp32" else 3e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [("diversity=variance_covariance",), ("diversity=sigreg",)])
+def test_other_diversity_terms_are_captured(options: tuple[str, ...], tmp_path: Path) -> None:
+    eager, captured = (
+        train(tmp_path / engine, **POINTS, options=options, engine=engine) for engine in ("eager", "captured")
+    )
+    torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-3, atol=1e-4)
+
+
+def test_accumulated_and_clipped_steps_are_captured(tmp_path: Path) -> None:
+    extra = {"accumulate": 3, "clip_gradient": 0.5}
+    eager, captured = (train(tmp_path / engine, **POINTS, **extra, engine=engine) for engine in ("eager", "captured"))
+    torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-4, atol=1e-5)
+
+
+def test_streamed_samples_give_the_run_of_resident_ones(tmp_path: Path) -> None:
+    resident, streamed = (
+        train(tmp_path / str(memory), **CELLS, batch_size=4, memory_gb=memory) for memory in (None, 0.0)
+    )
+    torch.testing.assert_close(losses(streamed), losses(resident), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [POINTS, SHAPES], ids=["points", "volumes"])
+def test_runs_side_by_side_are_the_runs_alone(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Bit for bit: what they share on the device changes nothing."""
+    methods = ["icone", "icone", "moco", "icone", "diet"]
+    common = {"epochs": 4, "probe_every": 2, "lr": 1e-3, "device": "cuda", "engine": "captured", **settings}
+    configs = [PretrainConfig(**common, method=method, seed=seed) for seed, method in enumerate(methods)]
+    together = pretrain_many(configs, [tmp_path / f"together-{seed}" for seed in range(len(methods))])
+    for seed, (method, run) in enumerate(zip(methods, together, strict=True)):
+        alone = pretrain(**common, method=method, seed=seed, out=tmp_path / f"alone-{seed}")
+        assert losses(run).tolist() == losses(alone).tolist()
+        assert all(torch.equal(weights(run)[name], weight) for name, weight in weights(alone).items())
+        assert run.history[0]["geometry"]["rankme"] == alone.history[0]["geometry"]["rankme"]
+
+
+def test_a_captured_run_survives_being_stopped(tmp_path: Path, stop_after: Callable[[int], None]) -> None:
+    """Stopped in the middle of an epoch and resumed, it ends with the weights of an undisturbed one."""
+    whole = train(tmp_path / "whole", **POINTS, engine="captured")
+    stop_after(11)
+    with pytest.raises(Exception, match="stopped after step 11"):
+        train(tmp_path / "stopped", **POINTS, engine="captured")
+    resumed = train(tmp_path / "stopped", **POINTS, engine="captured", resume=True)
+    assert losses(resumed).tolist() == losses(whole).tolist()
+    assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
+
+
+def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A method that reads a value back cannot be captured."""
+    eager = train(tmp_path / "eager", **POINTS, engine="eager")
+    forward = METHODS["icone"].forward
+
+    def reading(self: Any, *args: Any) -> dict[str, torch.Tensor]:
+        terms: dict[str, torch.Tensor] = forward(self, *args)
+        terms["loss"].item()
+        return terms
+
+    monkeypatch.setattr(METHODS["icone"], "forward", reading)
+    run = train(tmp_path / "auto", **POINTS)
+    assert "steps run uncaptured" in capsys.readouterr().out
+    torch.testing.assert_close(losses(run), losses(eager), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="--engine eager"):
+        train(tmp_path / "captured", **POINTS, engine="captured")
