@@ -31,9 +31,9 @@ from torch import Tensor, nn
 
 from icone.config import PretrainConfig
 from icone.data import Loader
-from icone.encoders import build_encoder
+from icone.encoders import build_encoder, use_channels_last
 from icone.methods import Setting, build_method
-from icone.training.engine import CapturedEngine, EagerEngine, Engine
+from icone.training.engine import EagerEngine, Engine
 from icone.training.place import Place
 from icone.training.step import TrainStep
 from icone.views import build_views
@@ -88,13 +88,15 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
     if device.type == "cuda":
         method.autocast_dtype = torch.bfloat16
-        method.to(memory_format=torch.channels_last_3d if case.dims == 3 else torch.channels_last)
+        use_channels_last(method)
     loader = Loader(samples, case.batch, seed=seed, device=device)
     loader.begin(0)
     return TrainStep(method.to(device).train(), views.to(device), config, 10**6, device), loader
 
 
 def captured(case: Case, device: torch.device, samples: Any, seed: int = 0) -> tuple[Engine, Place]:
+    from icone.training.captured import CapturedEngine
+
     place = Place(device, reduced=True)
     step, loader = build(case, device, samples, seed)
     return CapturedEngine(step, loader, place, warn=None), place
@@ -191,6 +193,8 @@ def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, step
 
 
 def without_diversity(case: Case, device: torch.device, samples: Any, steps: int) -> float:
+    from icone.training.captured import CapturedEngine
+
     place = Place(device, reduced=True)
     step, loader = build(case, device, samples)
     objective: Any = step.method.objective

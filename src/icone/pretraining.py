@@ -18,7 +18,7 @@ from rich.console import Console
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig, differences, different_data
 from icone.data import Data, Loader, compare_instances, file_digest, load_data, where_samples_are
-from icone.encoders import num_features
+from icone.encoders import num_features, use_channels_last
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, method_options, parse_options
@@ -189,9 +189,8 @@ def _build(config: PretrainConfig, data: Data) -> _Parts:
     loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
     method = make_method(config, data)
     method.autocast_dtype = autocast_dtype(config, device)
-    if device.type == "cuda":  # the layout that its matrix units take without copies
-        layout = torch.channels_last_3d if data.preparation.spatial_dims == 3 else torch.channels_last
-        method.to(memory_format=layout)
+    if device.type == "cuda":
+        use_channels_last(method)
     return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
 
 

@@ -14,21 +14,24 @@ class Beside:
     def __init__(self) -> None:
         self._stream: torch.cuda.Stream | None = None
 
-    def compute(self, function: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
-        """Start; calling the result waits for the value. The backward pass goes on the same stream.
+    def compute(self, function: Callable[[Tensor], Tensor], table: Tensor) -> Callable[[], Tensor]:
+        """Start with the function of a table; calling the result waits for its value.
 
-        >>> Beside().compute(lambda: torch.ones(()), torch.device("cpu"))()
-        tensor(1.)
+        The backward pass goes on the same stream.
+
+        >>> Beside().compute(torch.sum, torch.ones(2, 3))()
+        tensor(6.)
         """
-        if device.type != "cuda":
-            value = function()
+        if not table.is_cuda:
+            value = function(table)
             return lambda: value
         if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
-        user, side = torch.cuda.current_stream(device), self._stream
+            self._stream = torch.cuda.Stream(table.device)
+        user, side = torch.cuda.current_stream(table.device), self._stream
+        alias = table.view_as(table)  # its gradient comes back to the user's stream before it reaches the table
         side.wait_stream(user)
         with torch.cuda.stream(side):
-            value = function()
+            value = function(alias)
 
         def join() -> Tensor:
             user.wait_stream(side)

@@ -1,6 +1,7 @@
 """Networks that turn samples into representations, by name."""
 
 from icone.encoders.building import DEFAULT_ENCODER, MLP, VOLUME_ENCODERS, build_encoder, check_batch_norm, num_features
+from icone.encoders.layers import use_channels_last
 from icone.encoders.regions import Region, regions
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "check_batch_norm",
     "num_features",
     "regions",
+    "use_channels_last",
 ]

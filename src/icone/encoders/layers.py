@@ -116,6 +116,15 @@ def halving_maximum(x: Tensor) -> Tensor:
     return x
 
 
+def use_channels_last(network: nn.Module) -> None:
+    """Lay out the weights of convolutions, and so their results, as the matrix units of a GPU take them."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv3d):
+            module.to(memory_format=torch.channels_last_3d)
+        elif isinstance(module, nn.Conv2d) and not isinstance(module, PatchConv2d):
+            module.to(memory_format=torch.channels_last)
+
+
 Layer = TypeVar("Layer", bound=nn.Module)
 
 

@@ -20,11 +20,13 @@ def regions(encoder: nn.Module) -> list[Region]:
     Blocks that look alike are compiled once, and the weights of one can be updated while the gradients of those
     before it are still being computed.
     """
+    from timm.models.vision_transformer import VisionTransformer
+
     from icone.encoders.volumes import VolumeResNet
 
     if isinstance(encoder, VolumeResNet):
         return [Region(encoder, "stem"), *(Region(block) for stage in encoder.stages for block in stage.children())]
-    blocks = getattr(encoder, "blocks", None)
-    if isinstance(blocks, (nn.Sequential, nn.ModuleList)):
-        return [Region(block) for block in blocks]
+    if isinstance(encoder, VisionTransformer):
+        around = [Region(encoder.patch_embed), Region(encoder, "_pos_embed"), Region(encoder, "forward_head")]
+        return [*around, *(Region(block) for block in encoder.blocks)]
     return [Region(encoder)]

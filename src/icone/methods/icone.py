@@ -90,16 +90,12 @@ class IConELoss(nn.Module):
             self.weights,
             view_consistency=consistency,
             anchor_alignment=alignment,
-            diversity=self.repulsion() if repulsion is None else repulsion,
+            diversity=self.diversity(self.anchors.weight) if repulsion is None else repulsion,
         )
 
     def pull(self, embeddings: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """View consistency and anchor alignment: what depends on the batch."""
         return view_consistency(embeddings), anchor_alignment(embeddings, self.anchors(index))
-
-    def repulsion(self) -> Tensor:
-        """Diversity: what depends on the table alone."""
-        return self.diversity(self.anchors.weight)
 
 
 class IConE(Method):
@@ -137,7 +133,7 @@ class IConE(Method):
         )
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        repulsion = self.beside.compute(self.objective.repulsion, views.device)
+        repulsion = self.beside.compute(self.objective.diversity, self.objective.anchors.weight)
         return self.objective.terms(self.encode(views), index, repulsion())
 
     def compiled_parts(self) -> list[Region]:

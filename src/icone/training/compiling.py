@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 
 from icone.encoders import Region, regions
 from icone.methods import Method
@@ -42,16 +41,3 @@ def compiling() -> Iterator[None]:
         recompile_limit=MOST_VARIANTS, accumulated_recompile_limit=16 * MOST_VARIANTS, fail_on_recompile_limit_hit=True
     ):
         yield
-
-
-def buckets(method: Method) -> list[list[nn.Parameter]]:
-    """The trained parameters in groups whose gradients arrive together: the encoder's regions, then by part."""
-    places: dict[nn.Parameter, str] = {}
-    for number, region in enumerate(regions(method.encoder)):
-        if region.method == "forward" and region.module is not method.encoder:
-            places |= dict.fromkeys(region.module.parameters(), f"region {number}")
-    grouped: dict[str, list[nn.Parameter]] = {}
-    for name, p in method.named_parameters():
-        if p.requires_grad:
-            grouped.setdefault(places.get(p, name.split(".")[0]), []).append(p)
-    return list(grouped.values())
