@@ -20,10 +20,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -31,6 +33,7 @@ from torch import Tensor, nn
 
 from icone.config import PretrainConfig
 from icone.data import Loader
+from icone.diversity import orthogonality
 from icone.encoders import build_encoder, use_channels_last
 from icone.methods import Setting, build_method
 from icone.training.engine import EagerEngine, Engine
@@ -192,6 +195,47 @@ def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, step
     return alone, statistics.median(everyone() for _ in range(3))
 
 
+def peak_memory(case: Case, device: torch.device) -> float:
+    """Gigabytes at the peak of captured steps; the samples, which lie there too, are left out."""
+    samples = RandomSamples(case, distinct=1)
+    torch.cuda.synchronize()
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    engine, place = captured(case, device, samples)
+    milliseconds(engine, place, case.batch, 2)
+    return torch.cuda.max_memory_allocated() / 1e9
+
+
+def diversity_times(device: torch.device) -> list[dict[str, Any]]:
+    """Value and gradient of the repulsion alone: milliseconds, extra memory, error against float64 (small tables)."""
+    rows = []
+    for n, d in ((5_000, 384), (5_000, 512), (5_000, 1024), (50_000, 512), (100_000, 384)):
+        unit = F.normalize(torch.randn(n, d, device=device), dim=1).requires_grad_()
+        for precision in ("tf32", "bf16"):
+            call = partial(_one_pass, unit, precision)
+            call()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            times = []
+            for _ in range(3 if n > 10_000 else 20):
+                began = time.perf_counter()
+                call()
+                torch.cuda.synchronize()
+                times.append(1000 * (time.perf_counter() - began))
+            extra = (torch.cuda.max_memory_allocated() - before) / 1e9
+            rows.append({"n": n, "d": d, "precision": precision, "ms": statistics.median(times), "extra_gb": extra})
+            if n <= 5_000:
+                exact = _one_pass(unit.detach().double().requires_grad_(), "full")
+                rows[-1]["error"] = float((call() - exact).norm() / exact.norm())
+    return rows
+
+
+def _one_pass(table: Tensor, precision: Literal["tf32", "bf16", "full"]) -> Tensor:
+    return torch.autograd.grad(orthogonality(table, precision=precision), table)[0]
+
+
 def without_diversity(case: Case, device: torch.device, samples: Any, steps: int) -> float:
     from icone.training.captured import CapturedEngine
 
@@ -234,6 +278,11 @@ def main(
         table.add_row(*_cells(row, peers))
     console = Console()
     console.print(table)
+    figures: dict[str, Any] = {}
+    if device.type == "cuda":
+        large = Case("vit_small_patch16", 2, 224, 100_000, 4)
+        figures = {"diversity": diversity_times(device), "peak_gb_vit_b4_100k": peak_memory(large, device)}
+        console.print(json.dumps(figures))
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     about = {
         "date": date.today().isoformat(),
@@ -243,7 +292,7 @@ def main(
     }
     console.print("  ".join(map(str, about.values())))
     if out is not None:
-        out.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
+        out.write_text(json.dumps({**about, "rows": found, **figures}, indent=1) + "\n")
 
 
 def measure(

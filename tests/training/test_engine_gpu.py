@@ -14,7 +14,7 @@ from icone.methods import METHODS
 from icone.pretraining import pretrain, pretrain_many
 from icone.runs import Run, read_tensors
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # compilers warn about themselves
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x60", "batch_size": 8, "precision": "fp32"}
 CELLS: dict[str, Any] = {"source": "synthetic:cells@32x30", "size": 32, "encoder": "vit_tiny_patch16_224"}

@@ -110,7 +110,9 @@ class Loader:
         """The next `size` instances, by device operations alone; `slot` counts the batches within a step."""
         if self._images is None:
             return self._buffers[slot, size]
-        index = self._order.index_select(0, self.position + torch.arange(size, device=self.device))
+        # Trial steps before a capture may run over the end of an epoch: they begin again, and are undone.
+        place = (self.position + torch.arange(size, device=self.device)) % len(self._order)
+        index = self._order.index_select(0, place)
         self.position += size
         return Batch(self._images.index_select(0, index), index, self._labels.index_select(0, index))
 

@@ -54,11 +54,16 @@ class Updates:
     def _rows(self, p: nn.Parameter) -> list[list[int]]:
         state = self.optimizer.state[p]
         tensors = (p, cast(Tensor, p.grad), state["exp_avg"], state["exp_avg_sq"])
-        assert all(t.dtype == torch.float32 and t.stride() == p.stride() for t in tensors), "one layout for all"
+        assert all(t.dtype == torch.float32 and _layout(t) == _layout(p) for t in tensors), "one layout for all"
         return [
             [*(t.data_ptr() + 4 * first for t in tensors), state["step"].data_ptr(), min(BLOCK, p.numel() - first)]
             for first in range(0, p.numel(), BLOCK)
         ]
+
+
+def _layout(tensor: Tensor) -> list[int]:
+    """The strides that matter: along an axis of one number any will do."""
+    return [stride for stride, length in zip(tensor.stride(), tensor.shape, strict=True) if length > 1]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
