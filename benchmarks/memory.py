@@ -24,7 +24,7 @@ import torch.nn.functional as F
 import tyro
 from rich.console import Console
 from rich.table import Table
-from step import Case, RandomSamples, build
+from step import Case, RandomSamples, build  # type: ignore[import-not-found]
 from torch import Tensor
 
 from icone.errors import InputError
@@ -56,7 +56,7 @@ def measure(instances: int, batch: int, method: str, diversity: str) -> dict[str
         options = (f"diversity={diversity}",) if named else ()
         step, loader = build(case, device, RandomSamples(case, distinct=1), method=method, options=options)
         if diversity == "literal":
-            step.method.objective.diversity = literal  # type: ignore[union-attr]
+            step.method.objective.diversity = literal
         engine, place = EagerEngine(step, loader), Place(device, reduced=True)
         with place.here():
             engine((batch,))
