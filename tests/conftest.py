@@ -10,6 +10,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU; Triton looks at it when it is first imported
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -28,7 +28,8 @@ class Pretrain(PretrainConfig):
     extend: bool = False
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
     seeds: int = 1
-    """Train this many runs with consecutive seeds, side by side on a GPU, into the folders seed-0, seed-1, … of out."""
+    """Train this many runs with consecutive seeds into the folders seed-0, seed-1, … of out; with the captured engine
+    side by side."""
     debug: bool = False
     """Show the traceback of an error."""
 

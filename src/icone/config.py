@@ -165,7 +165,7 @@ class RuntimeConfig:
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    engine: Literal["auto", "captured", "eager"] = "auto"
+    engine: Literal["eager", "captured", "auto"] = "eager"
     """captured: the step is compiled and replayed as one CUDA graph; eager: operation by operation; auto: captured on
     CUDA, and eager, saying why, where that fails."""
     workers: int = 2

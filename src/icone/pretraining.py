@@ -57,10 +57,10 @@ def pretrain(
         if resume or extend:
             _check_same(run, config, extend)
         data = _load(config, console)
+        parts = _build(config, data)
         with run.locked(), choose_display(console) as display:
-            if not (resume or extend):
-                check_start(run, resume=False, extend=False)  # somebody may have been quicker
-            one = _prepare(run, config, data, display, console, resume=resume, extend=extend)
+            check_start(run, resume, extend)  # somebody may have been quicker
+            one = _prepare(run, config, data, parts, display, console, resume=resume, extend=extend)
             fit([one])
             _finish(one)
     return run
@@ -75,9 +75,9 @@ def pretrain_many(
 ) -> list[Run]:
     """Train several runs (seeds, methods, settings) on the same data, each as it would train alone.
 
-    On a GPU they train side by side, which small batches leave room for; elsewhere one after another. With `resume`
-    the finished ones are left as they are, the others continue or begin. A run that fails does not stop the others;
-    its error is raised when they are done.
+    With the captured engine they train side by side, which small batches leave room for, else one after another.
+    With `resume` the finished ones are left as they are, the others continue or begin. A run that fails does not stop
+    the others; its error is raised when they are done.
     """
     first, console = configs[0], console or Console()
     runs = [Run(out) for out in outs]
@@ -88,7 +88,8 @@ def pretrain_many(
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
-    together = [waiting] if device.type == "cuda" else [[one] for one in waiting]
+    beside = device.type == "cuda" and all(config.engine != "eager" for config in configs)
+    together = [waiting] if beside else [[one] for one in waiting]
     with own_randomness(device), memory_errors():
         data = _load(first, console)
         for group in together:
@@ -100,9 +101,12 @@ def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: Data, res
     with contextlib.ExitStack() as stack:
         fits = []
         for config, run in group:
+            parts = _build(config, data)
             stack.enter_context(run.locked())
+            again = resume and run.exists()
+            check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
-            fits.append(_prepare(run, config, data, display, console, resume=resume and run.exists(), extend=False))
+            fits.append(_prepare(run, config, data, parts, display, console, resume=again, extend=False))
         try:
             fit(fits)
         finally:
@@ -146,8 +150,24 @@ def _check_same(run: Run, config: PretrainConfig, extend: bool) -> None:
         )
 
 
+class _Parts(NamedTuple):
+    """What trains, on its device."""
+
+    method: Method
+    views: Views
+    loader: Loader
+
+
 def _prepare(
-    run: Run, config: PretrainConfig, data: Data, display: Display, console: Console, *, resume: bool, extend: bool
+    run: Run,
+    config: PretrainConfig,
+    data: Data,
+    parts: _Parts,
+    display: Display,
+    console: Console,
+    *,
+    resume: bool,
+    extend: bool,
 ) -> Fit:
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     saved, rows = None, None
@@ -162,7 +182,6 @@ def _prepare(
             text = f"extending: {change if change else 'the files are the same'}"
             console.print(text, highlight=False, soft_wrap=True)
             rows = change.rows
-    parts = _build(config, data)
     if parts.loader.device.type == "cuda":
         console.print(f"note: {where_samples_are(parts.loader)}", highlight=False, soft_wrap=True)
     run.describe(config, _facts(config, data, parts), _instances(data))
@@ -173,14 +192,6 @@ def _finish(one: Fit) -> None:
     """Write the trained encoder, which makes the run a finished one."""
     weights = one.step.method.encoder.state_dict()
     write_tensors(one.run.encoder_file, weights, {"finished": "true", "epochs": str(one.config.epochs)})
-
-
-class _Parts(NamedTuple):
-    """What trains, on its device."""
-
-    method: Method
-    views: Views
-    loader: Loader
 
 
 def _build(config: PretrainConfig, data: Data) -> _Parts:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-
-from icone.training import fit as loop
 
 
 @pytest.fixture
@@ -29,6 +28,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
             monkeypatch.undo()
             yield Wish()
 
-        monkeypatch.setattr(loop, "watch_signals", watching)
+        # The module by its name: the package's attribute of that name is the function in it.
+        monkeypatch.setattr(sys.modules["icone.training.fit"], "watch_signals", watching)
 
     return arrange

@@ -147,10 +147,10 @@ class IConE(Method):
 
 
 def diversity_function(name: str, normalisation: str) -> Callable[..., Tensor]:
-    """The diversity term of this name, as a function of the table; only orthogonality has normalisations."""
+    """The diversity term of this name, as a function of the table; only the orthogonalities have normalisations."""
     if name not in DIVERSITY:
         raise unknown_name("diversity", name, DIVERSITY)
-    if name != "orthogonality":
+    if not name.endswith("orthogonality"):
         return DIVERSITY[name]
     if normalisation not in ("pair", "anchor"):
         raise unknown_name("normalisation", normalisation, ("pair", "anchor"))

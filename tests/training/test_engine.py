@@ -1,0 +1,141 @@
+"""What can be said about engines without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from icone.config import PretrainConfig
+from icone.data import Loader, load_data
+from icone.encoders import build_encoder
+from icone.errors import InputError
+from icone.methods import METHODS, Setting, build_method
+from icone.pretraining import pretrain, pretrain_many
+from icone.runs import read_tensors
+from icone.training.compiling import compile_parts, compiling, undo
+from icone.training.engine import EagerEngine, choose_engine
+from icone.training.place import Place
+from icone.training.step import TrainStep
+from icone.views import build_views
+
+POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x20", "epochs": 2, "probe_every": 0, "batch_size": 4}
+
+
+def engine(method: str, device: str = "cpu", **settings: Any) -> EagerEngine:
+    config = PretrainConfig(**{**POINTS, "method": method, **settings})
+    data = load_data(config)
+    encoder = build_encoder(in_channels=2, spatial_dims=0)
+    setting = Setting(num_instances=20, batch_size=4, labels=data.train.labels, num_classes=5)
+    views = build_views(config, spatial_dims=0, channels=2, size=())
+    step = TrainStep(build_method(method, encoder, setting, ()), views, config, 10, torch.device("cpu"))
+    loader = Loader(data.train, 4, seed=0)
+    loader.begin(0)
+    return EagerEngine(step, loader)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_with_its_data_keeps_to_the_device(method: str, no_host_traffic: Any) -> None:
+    """From the place in the epoch to the updated weights: what is captured must not talk to the host."""
+    one = engine(method)
+    one((4,))  # what is made once is made
+    with no_host_traffic():
+        one((4,))
+    assert int(one.loader.position) == 8
+    assert int(one.step.count) == 2
+
+
+def test_everything_that_a_step_changes_is_known() -> None:
+    """A capture is preceded by trial steps, which are undone: nothing may be forgotten."""
+    one = engine("dino")
+    one((4,))
+    before = {name: t.clone() for name, t in one.step.method.state_dict().items()}
+    copies = [t.detach().clone() for t in one.step.tensors()]
+    one((4,))
+    with torch.no_grad():
+        for tensor, copy in zip(one.step.tensors(), copies, strict=True):
+            tensor.copy_(copy)
+    after = one.step.method.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert int(one.step.count) == int(one.step.meter.instances) // 4 == 1
+
+
+def test_captured_needs_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--engine captured needs a CUDA device"):
+        pretrain(**POINTS, device="cpu", engine="captured", out=tmp_path / "run")
+    one = engine("icone")
+    chosen = choose_engine("auto", one.step, one.loader, Place(torch.device("cpu")), pytest.fail)
+    assert isinstance(chosen, EagerEngine)
+
+
+def test_every_trained_parameter_is_in_one_bucket() -> None:
+    pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
+    from icone.training.updating import buckets
+
+    encoder = build_encoder("vit_tiny_patch16_224", in_channels=1, spatial_dims=2, size=32)
+    method = build_method("byol", encoder, Setting(num_instances=8, batch_size=4), ())
+    grouped = buckets(method)
+    held = [p for bucket in grouped for p in bucket]
+    trained = [p for p in method.parameters() if p.requires_grad]
+    assert len(held) == len(set(held)) == len(trained)
+    assert set(held) == set(trained)
+    assert len(grouped) > 12  # the blocks one by one
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_compiled_parts_compute_what_they_did() -> None:
+    """The compiler of the CPU; that of the GPU is tested there."""
+    plain, fast = engine("icone"), engine("icone")
+    fast.step.method.load_state_dict(plain.step.method.state_dict())
+    parts = compile_parts(fast.step.method, fast.step.views)
+    for one in (plain, fast):
+        torch.manual_seed(0)
+        with compiling():
+            for _ in range(5):
+                one((4,))
+    assert plain.step.meter.means() == pytest.approx(fast.step.meter.means(), rel=1e-5)
+    undo(parts)
+    assert all(name not in module.__dict__ for module, name in parts)
+
+
+def test_several_runs_are_each_the_run_alone(tmp_path: Path) -> None:
+    configs = [PretrainConfig(**POINTS, seed=seed, method=method) for seed, method in enumerate(("icone", "diet"))]
+    together = pretrain_many(configs, [tmp_path / "a", tmp_path / "b"])
+    for config, run in zip(configs, together, strict=True):
+        alone = pretrain(**POINTS, seed=config.seed, method=config.method, out=tmp_path / f"alone-{config.seed}")
+        ours, theirs = (read_tensors(one.encoder_file)[0] for one in (run, alone))
+        assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
+    again = pretrain_many(configs, [tmp_path / "a", tmp_path / "b"], resume=True)
+    assert [one.finished for one in again] == [True, True]
+
+
+def test_runs_that_train_together_need_the_same_data(tmp_path: Path) -> None:
+    configs = [PretrainConfig(**POINTS), PretrainConfig(**POINTS, subset=10)]
+    with pytest.raises(InputError, match="need the same data: subset differs"):
+        pretrain_many(configs, [tmp_path / "a", tmp_path / "b"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_layers_of_ours_have_the_gradients_of_the_usual_ones() -> None:
+    from icone.encoders.layers import PatchConv2d, StemConv3d, fold_stem, halving_maximum
+
+    torch.manual_seed(0)
+    plain = nn.Conv2d(3, 8, 4, 4).double()
+    patches = PatchConv2d.of(plain)
+    x = torch.randn(2, 3, 8, 12, dtype=torch.float64, requires_grad=True)
+    gradients = [torch.autograd.grad(c(x).sin().sum(), [x, *plain.parameters()]) for c in (patches, plain)]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    stem = StemConv3d.of(nn.Conv3d(1, 4, 7, 2, 3, bias=False).double())
+    volume = torch.randn(1, 1, 9, 8, 8, dtype=torch.float64, requires_grad=True)
+    results = [fold_stem(volume, stem.weight, 1), stem(volume)]
+    torch.testing.assert_close(results[0], results[1])
+    for ours, theirs in zip(*(torch.autograd.grad(y.sin().sum(), [volume, stem.weight]) for y in results), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    pooled = [halving_maximum(volume.relu()), nn.functional.max_pool3d(volume.relu(), 3, 2, 1)]
+    ours, theirs = (torch.autograd.grad(y.sin().sum(), volume)[0] for y in pooled)
+    torch.testing.assert_close(ours, theirs)
