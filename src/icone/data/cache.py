@@ -55,7 +55,7 @@ class Rows:
 
     def __init__(self, array: Array, about: dict[str, Any]) -> None:
         self.about = about
-        self._array = array
+        self._array = np.asarray(array)
         self._checksums = about["checksums"]
         self._checked: npt.NDArray[np.bool_] = np.zeros(len(array), dtype=bool)
 
@@ -64,7 +64,7 @@ class Rows:
 
     def read(self, rows: npt.NDArray[np.int64]) -> tuple[Array, list[int]]:
         """A copy of the given rows, and which of its rows are damaged."""
-        copy = np.array(self._array[rows])
+        copy: Array = self._array[rows]
         damaged = []
         for place, row in enumerate(rows.tolist()):
             if not self._checked[row]:
@@ -85,6 +85,7 @@ class Cache:
     def __init__(self, folder: Path, say: Say) -> None:
         self.folder = folder
         self._say = say
+        self._is_refused = False
 
     def open(self, key: str) -> Rows | None:
         """The array kept under a key; None if there is none, or if it is damaged, which is said."""
@@ -104,6 +105,8 @@ class Cache:
         self, key: str, rows: Iterable[Array], shape: tuple[int, ...], dtype: str, about: dict[str, Any]
     ) -> Rows | None:
         """Keep rows that form an array of this shape, then open it; None, and the reason is said, where it cannot."""
+        if self._is_refused:
+            return None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not self._make_room(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize):
@@ -114,6 +117,7 @@ class Cache:
             with self._replacing(self._description(key)) as file:
                 file.write(_sealed(about))
         except OSError as error:
+            self._is_refused = True
             self._say(
                 f"the prepared samples cannot be kept in {self.folder} ({one_line(error)}), so the next start "
                 "prepares them again; choose another folder with --cache DIR, or none with --cache off"

@@ -87,7 +87,7 @@ class SourceCache:
             return {}
         values, damaged = rows.read(np.arange(len(rows)))
         if damaged:
-            self._drop(key)
+            self._say("what the cache holds is damaged: the samples are looked at again")
             return {}
         return {
             position: Facts(position, tuple(shape), dtype, spacing and tuple(spacing), low, high, some)
@@ -95,7 +95,7 @@ class SourceCache:
         }
 
     def _drop(self, key: str) -> None:
-        self._say("a sample in the cache is damaged: it is prepared from its file, and the next start makes all anew")
+        self._say("the cache is damaged: such samples are prepared from their files, and the next start makes it anew")
         self._cache.remove(key)
 
     def _key(self, *parts: Any) -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from icone.config import PretrainConfig
 from icone.data.cache import cache_folder
 from icone.data.dataset import Dataset
+from icone.data.folder import FolderSource
 from icone.data.inspection import Inspection, Problem, Progress, inspect_source
 from icone.data.memory import GB, free_bytes
 from icone.data.preparation import Preparation
 from icone.data.prepared import SourceCache
 from icone.data.source import Source
 from icone.data.subsets import Integers
+from icone.errors import InputError
 
 Report = Callable[[str], None]
 
@@ -34,8 +37,9 @@ class Reading:
         self._config = config
         self._progress = progress
         folder = cache_folder(config.cache)
-        is_worth_keeping = source.spatial_dims > 0  # points are read as fast as they are found
-        self._cache = SourceCache(source, folder, report or _warn) if folder and is_worth_keeping else None
+        if folder and isinstance(source, FolderSource):
+            _check_outside(folder, source.folder)
+        self._cache = SourceCache(source, folder, report or _warn) if folder else None
 
     def inspect(self, positions: Sequence[int]) -> Inspection:
         """What the samples at these positions hold, and which cannot be used."""
@@ -74,6 +78,13 @@ class Reading:
         if self._config.memory_gb is not None:
             return self._config.memory_gb * GB
         return (free_bytes() + self._source.recalled.nbytes) / 2
+
+
+def _check_outside(cache: Path, data: Path) -> None:
+    """Refuse a cache among the data, where its arrays would be taken for samples; hidden folders are passed over."""
+    place, around = cache.resolve(), data.resolve()
+    if place.is_relative_to(around) and not any(part.startswith(".") for part in place.relative_to(around).parts):
+        raise InputError(f"the cache {cache} lies inside the data {data}: choose another folder with --cache DIR")
 
 
 def _warn(text: str) -> None:
