@@ -171,7 +171,7 @@ def test_a_changed_array_is_read_again(load: Load, tmp_path: Path) -> None:
     assert torch.equal(after, samples(load(path, cache="off").train))
 
 
-def test_what_changes_while_it_is_read_is_not_kept(
+def test_what_changes_while_it_is_read_is_read_again(
     load: Load, folder: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
 ) -> None:
     read = FolderSource._read

@@ -31,8 +31,8 @@ class SourceCache:
     """Facts and prepared samples of one source, as its files are now.
 
     The key of an entry is a digest of all that it depends on: name, size and times of every file, our code, the
-    versions of the decoders, the positions and the preparation. A changed file therefore gives another key, and
-    what was kept before is never found again.
+    versions of the decoders, the positions and the preparation. The files are looked at before they are read, so
+    a file that has changed, even while it was read, gives another key, and what was kept is not found again.
     """
 
     def __init__(self, source: Source, folder: Path, say: Say) -> None:
@@ -48,7 +48,7 @@ class SourceCache:
         key = self._key("facts", list(positions))
         known = self._facts(key)
         inspection = inspect_source(source, config, workers, progress, positions, known)
-        if len(inspection.facts) > len(known) and self._is_unchanged():
+        if len(inspection.facts) > len(known):
             facts = inspection.facts
             plain = [[f.position, f.shape, f.dtype, f.spacing, f.low, f.high] for f in facts]
             shape = (len(facts), *facts[0].values.shape)
@@ -65,8 +65,6 @@ class SourceCache:
             shape = (len(positions), preparation.channels, *preparation.size)
             prepared = self._prepare(positions, preparation, workers, progress)
             rows = self._cache.write(key, prepared, shape, preparation.dtype, self._about("samples"))
-            if not self._is_unchanged():
-                self._cache.remove(key)  # for the next start; this one has what it read
         return None if rows is None else PreparedSamples(rows, positions, lambda: self._drop(key))
 
     def _prepare(
@@ -103,13 +101,6 @@ class SourceCache:
 
     def _about(self, kind: str, **more: Any) -> dict[str, Any]:
         return {"kind": kind, "source": self._source.name, **more}
-
-    def _is_unchanged(self) -> bool:
-        """Whether the files are still those that the keys stand for."""
-        try:
-            return _state(self._source) == self._state
-        except OSError:  # one is gone
-            return False
 
 
 class PreparedSamples:
