@@ -105,6 +105,26 @@ def test_evaluation_uses_what_the_run_held_out(tmp_path: Path) -> None:
     assert "lidar" not in run.result["trained"]
 
 
+def test_cache_is_shown_checked_and_cleared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = tmp_path / "cache"
+    assert main(["cache", str(cache)]) == 0
+    assert "keeps nothing" in capsys.readouterr().out
+    words = ["pretrain", *POINTS, "--epochs", "1", "--cache", str(cache), "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert main(["cache", str(cache), "--check"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("gaussians", "facts", "samples", "GB"))
+    assert "damaged" not in shown
+    largest = max(cache.glob("*.npy"), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-4] + b"oops")
+    assert main(["cache", str(cache), "--check"]) == 0
+    assert f"{largest.stem} was damaged and is deleted" in capsys.readouterr().out
+    assert len(list(cache.iterdir())) == 2
+    assert main(["cache", str(cache), "--clear"]) == 0
+    assert list(cache.iterdir()) == []
+    assert main(["cache", "off"]) == 2
+
+
 BAD = {
     "no folder": (["pretrain", "no/such/folder"], "no/such/folder"),
     "empty folder": (["pretrain", "{empty}"], "empty"),

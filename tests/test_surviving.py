@@ -259,3 +259,15 @@ def test_time_is_not_spent_on_saving_too_often(tmp_path: Path) -> None:
     assert {p.name for p in run.folder.iterdir()} == {
         ".lock", "config.json", "encoder.safetensors", "history.jsonl", "instances.json", "state",
     }  # fmt: skip
+
+
+def test_the_cache_changes_no_bit_of_a_run(undisturbed: Run, tmp_path: Path) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "off": {"cache": "off"},
+        "cold": {"cache": tmp_path / "cache"},
+        "warm": {"cache": tmp_path / "cache"},
+        "mapped": {"cache": tmp_path / "cache", "memory_gb": 0.0},
+    }
+    for name, more in settings.items():
+        run = pretrain(**POINTS, **more, out=tmp_path / name, console=quiet())
+        assert outcome(run) == outcome(undisturbed), name

@@ -203,6 +203,25 @@ class Figures:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CacheVerb:
+    """Show what is kept on disk about data that was read before; check it, or delete it."""
+
+    folder: Annotated[str, tyro.conf.Positional] = "auto"
+    """The folder that was given as `--cache` (auto: the user's cache folder)."""
+    check: bool = False
+    """Read everything and compare it with its checksums; delete what is damaged."""
+    clear: bool = False
+    """Delete everything."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.data.upkeep import upkeep
+
+        upkeep(self.folder, console, check=self.check, clear=self.clear)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demo:
     """Pretrain at batch size 1 on generated volumes and images, and show what it changed."""
 
@@ -224,6 +243,7 @@ Command = (
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Figures, tyro.conf.subcommand("figures")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
+    | Annotated[CacheVerb, tyro.conf.subcommand("cache")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 

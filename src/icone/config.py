@@ -172,6 +172,9 @@ class RuntimeConfig:
     """Threads that read and decode files."""
     memory_gb: float | None = None
     """Decoded samples are kept in memory up to this size, else read anew (default: half of what is free)."""
+    cache: str = "auto"
+    """Folder that keeps prepared samples for later runs (`icone cache` shows it), or `off`; auto: `icone` in the
+    user's cache folder, $XDG_CACHE_HOME or ~/.cache."""
     checkpoint_seconds: float = 120.0
     """Save the state this often, at the next step."""
     probe_every: int = 5
@@ -194,6 +197,7 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
         for name in ("data_root", "labels"):  # a text is as good as a path
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else Path(value))
+        object.__setattr__(self, "cache", str(self.cache))
         _require("views", self.views, self.views >= 2, "at least 2, because views of one instance are compared")
         _require("batch-size", self.batch_size, self.batch_size >= 1, "at least 1")
         _require("epochs", self.epochs, self.epochs >= 1, "at least 1")

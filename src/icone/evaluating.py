@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.building import memory_errors
-from icone.data import Dataset, Preparation, load_for_inference, stratified_split
+from icone.data import Dataset, Preparation, stratified_split
 from icone.evaluation.assessment import Partition, assess
 from icone.evaluation.features import FrozenEncoder, extract_views
 from icone.evaluation.verdict import judge
-from icone.inference import extract_with_progress, load_encoder, untrained_encoder
+from icone.inference import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.runs import Run, replacing, write_json
 
 LIDAR_VIEWS = 10
@@ -46,7 +46,7 @@ def evaluate(
         encoders = {"trained": load_encoder(run, device)}
         if untrained:
             encoders["untrained"] = untrained_encoder(run, device)
-        samples = _read(run, labels, data_root, official_test, test_fraction)
+        samples = _read(run, labels, data_root, official_test, test_fraction, console)
         measured, features = {}, {}
         for name, encoder in encoders.items():
             features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
@@ -82,13 +82,15 @@ class _Samples:
         return {"samples": len(self.ids), **sizes, "note": self.note}
 
 
-def _read(run: Run, labels: Path | None, data_root: Path | None, official_test: bool, test_fraction: float) -> _Samples:
+def _read(
+    run: Run, labels: Path | None, data_root: Path | None, official_test: bool, test_fraction: float, console: Console
+) -> _Samples:
     config = run.config
     config = dataclasses.replace(config, labels=labels or config.labels, data_root=data_root or config.data_root)
     preparation = Preparation.from_json(run.record["data"]["preparation"])
-    datasets = [load_for_inference(config.source, preparation, config)]
+    datasets = [load_with_notes(config, preparation, console)]
     if official_test:
-        datasets.append(load_for_inference(config.source, preparation, dataclasses.replace(config, split="test")))
+        datasets.append(load_with_notes(dataclasses.replace(config, split="test"), preparation, console))
     ids = [name for dataset in datasets for name in dataset.ids]
     names = np.concatenate([_class_names(dataset) for dataset in datasets])
     partition, note = _partition(run, datasets, names, official_test, test_fraction)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from icone.building import make_encoder, make_views, memory_errors, own_randomness, pick_device
+from icone.config import PretrainConfig
 from icone.data import Dataset, Preparation, load_for_inference
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract
@@ -66,12 +67,21 @@ def embed(
         config = dataclasses.replace(config, data_root=data_root)
     encoder = load_encoder(run, device)
     with memory_errors():
-        dataset = load_for_inference(config.source, encoder.preparation, config)
+        dataset = load_with_notes(config, encoder.preparation, console)
         features = extract_with_progress(encoder, dataset, batch_size, console)
     table = feature_table(dataset, features)
     if target is not None:
         write_embeddings(table, target)
     return table
+
+
+def load_with_notes(config: PretrainConfig, preparation: Preparation, console: Console) -> Dataset:
+    """All samples of a configuration's source, prepared like those of a run; what goes wrong beside is printed."""
+
+    def note(text: str) -> None:
+        console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
+
+    return load_for_inference(config.source, preparation, config, report=note)
 
 
 def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:

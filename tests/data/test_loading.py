@@ -62,11 +62,12 @@ def test_plain_loading(folder: Path) -> None:
 
 
 def test_lazy_reading_gives_the_same_samples(folder: Path) -> None:
-    resident, lazy = load(folder).train, load(folder, memory_gb=0.0)
-    assert lazy.train.images is None
-    assert any("read anew every epoch" in note for note in lazy.notes)
-    index = torch.tensor([5, 0, 19])
-    torch.testing.assert_close(lazy.train.images_at(index), resident.images_at(index))
+    resident, index = load(folder).train, torch.tensor([5, 0, 19])
+    for cache, where in (("auto", "from the cache"), ("off", "from their files")):
+        lazy = load(folder, memory_gb=0.0, cache=cache)
+        assert lazy.train.images is None
+        assert any(f"read {where} every epoch" in note for note in lazy.notes)
+        assert torch.equal(lazy.train.images_at(index), resident.images_at(index))
 
 
 def test_partition_and_subset(folder: Path) -> None:
@@ -113,8 +114,9 @@ def test_labels_from_a_table(folder: Path, tmp_path: Path) -> None:
 
 def test_progress_counts_to_the_end(folder: Path) -> None:
     calls: list[tuple[int, int]] = []
-    load_data(PretrainConfig(source=str(folder), size=16), progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(k, 20) for k in range(1, 21)] * 2
+    config = PretrainConfig(source=str(folder), size=16)
+    load_data(config, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [*[(k, 20) for k in range(1, 21)] * 2, (20, 20)]  # looked at, prepared, read from the cache
 
 
 def bad_samples() -> dict[str, tuple[npt.NDArray[Any] | bytes, str]]:
@@ -269,7 +271,7 @@ def test_inference_skips_and_lists(folder: Path) -> None:
 
 
 def test_a_file_that_vanishes_later_is_named(folder: Path) -> None:
-    train = load(folder, memory_gb=0.0).train
+    train = load(folder, memory_gb=0.0, cache="off").train
     assert train.paths[4] is not None
     train.paths[4].unlink()
     with pytest.raises(InputError, match=r"cannot read .*04\.png"):

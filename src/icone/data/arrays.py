@@ -6,7 +6,7 @@ import threading
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.lib.format as npy
@@ -30,6 +30,8 @@ class ArraySource(Source):
     An .npz may hold the keys `train_images`, `train_labels`, `val_images`, …, of which `split` chooses,
     or an array of samples and one named `labels`.
     """
+
+    is_decoded: ClassVar[bool] = False
 
     def __init__(self, path: Path, split: str, names: dict[str, str] | None = None) -> None:
         if not path.exists():
@@ -55,6 +57,7 @@ class ArraySource(Source):
             ids=[f"{i:0{max(6, len(str(count - 1)))}d}" for i in range(count)],
             labels=labels,
         )
+        self._path = path
         self._array: Any = None
         self._lock = threading.Lock()
 
@@ -66,6 +69,9 @@ class ArraySource(Source):
         if self._channel_axis is not None:
             return Sample(np.moveaxis(array, self._channel_axis, 0))
         return Sample(array if self.spatial_dims == 0 else array[None])
+
+    def files(self) -> list[Path]:
+        return [self._path] if self._path.is_file() else sorted(f for f in self._path.rglob("*") if f.is_file())
 
     def close(self) -> None:
         with self._lock:

@@ -12,17 +12,22 @@ from torch import Tensor
 from icone.data.inspection import Problem, Progress
 from icone.data.labels import class_names
 from icone.data.preparation import Preparation
+from icone.data.prepared import PreparedSamples
 from icone.data.readers import quiet_readers
 from icone.data.source import Source
 from icone.data.subsets import Integers
 from icone.data.threads import read_ahead
+
+PIECE = 2**24
+"""Bytes of prepared samples that are read from the disk at once."""
 
 
 class Dataset:
     """The samples of a source at the given positions, prepared.
 
     `images` holds them all, (N, C, *size) in the stored dtype, if they are `resident` in memory, else it is
-    None; `images_at` works either way. `labels` is (N,) with the index into `class_names`, or -1.
+    None; `images_at` works either way. They come from `prepared` where they are kept on disk, else from the
+    source. `labels` is (N,) with the index into `class_names`, or -1.
     """
 
     def __init__(
@@ -35,16 +40,20 @@ class Dataset:
         workers: int = 2,
         progress: Progress | None = None,
         skipped: Sequence[Problem] = (),
+        prepared: PreparedSamples | None = None,
     ) -> None:
         self.source = source
         self.positions = tuple(int(position) for position in positions)
         self.preparation = preparation
         self.skipped = tuple(skipped)
+        self.prepared = prepared
         self.ids: tuple[str, ...] = tuple(source.ids[p] for p in self.positions)
         self.paths: tuple[Path | None, ...] = tuple(source.paths[p] for p in self.positions)
         self.class_names = class_names(source.labels or ())
         self.labels = torch.from_numpy(integer_labels(source)[list(self.positions)])
-        self.images = self._read_all(workers, progress) if resident else None
+        self.images: Tensor | None = None
+        if resident:
+            self.images = self._read_all(workers, progress)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -53,20 +62,28 @@ class Dataset:
         """The prepared samples at indices (B,) of this data set: (B, C, *size)."""
         if self.images is not None:
             return self.images[indices]
-        return torch.stack([self._prepare(int(index)) for index in indices])
+        positions = np.array([self.positions[int(index)] for index in indices], dtype=np.int64)
+        if self.prepared is not None:
+            return self.prepared.read(positions, self._prepare)
+        return torch.stack([self._prepare(int(position)) for position in positions])
 
-    def _prepare(self, index: int) -> Tensor:
-        return self.preparation(self.source.read(self.positions[index]))
+    def _prepare(self, position: int) -> Tensor:
+        return self.preparation(self.source.read(position))
+
+    def _read(self, piece: range) -> Tensor:
+        return self.images_at(torch.arange(piece.start, piece.stop))
 
     def _read_all(self, workers: int, progress: Progress | None) -> Tensor:
         shape = (len(self), self.preparation.channels, *self.preparation.size)
         images = torch.empty(shape, dtype=getattr(torch, self.preparation.dtype))
+        # what is kept on disk is read in large pieces; what has to be decoded, one by one
+        step = 1 if self.prepared is None else max(1, PIECE // self.preparation.nbytes)
+        pieces = [range(start, min(start + step, len(self))) for start in range(0, len(self), step)]
         with quiet_readers():
-            prepared = read_ahead(self._prepare, range(len(self)), workers, ahead=4 * workers)
-            for index, image in enumerate(prepared):
-                images[index] = image
+            for piece, read in zip(pieces, read_ahead(self._read, pieces, workers, ahead=4 * workers), strict=True):
+                images[piece.start : piece.stop] = read
                 if progress is not None:
-                    progress(index + 1, len(self))
+                    progress(piece.stop, len(self))
         return images
 
 

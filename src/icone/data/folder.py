@@ -42,11 +42,16 @@ class FolderSource(Source):
         assert path is not None
         return dicom.read_series(self._series[name]) if name in self._series else _read_file(path)
 
+    def files(self) -> list[Path]:
+        return [file for position in range(len(self)) for file in self._files_of(position)]
+
+    def _files_of(self, position: int) -> list[Path]:
+        path = self.paths[position]
+        assert path is not None
+        return self._series.get(self.ids[position], [path])
+
     def _identity(self) -> str:
-        sizes = []
-        for name, path in zip(self.ids, self.paths, strict=True):
-            assert path is not None
-            sizes.append(sum(file.stat().st_size for file in self._series.get(name, [path])))
+        sizes = [sum(file.stat().st_size for file in self._files_of(position)) for position in range(len(self))]
         return f"files of {sizes} bytes"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -54,18 +54,23 @@ def inspect_source(
     workers: int = 2,
     progress: Progress | None = None,
     positions: Sequence[int] | None = None,
+    known: Mapping[int, Facts] | None = None,
 ) -> Inspection:
     """Read the samples (all, or those at `positions`) and find the unreadable, non-finite and constant ones.
 
-    With `skip_unreadable` these are left out and listed, else they are an error.
+    With `skip_unreadable` these are left out and listed, else they are an error. What an earlier inspection of
+    the same samples found, by position, is taken from `known` instead of being read.
     """
     chosen = range(len(source)) if positions is None else positions
     keep = max(16, min(4096, MAX_VALUES // max(1, len(chosen))))
     facts: list[Facts] = []
     problems: list[Problem] = []
+    known = known or {}
+    unknown = [position for position in chosen if position not in known]
     with quiet_readers():
-        look = partial(_look, source, keep)
-        for found in read_ahead(look, chosen, workers, ahead=4 * workers):
+        look = read_ahead(partial(_look, source, keep), unknown, workers, ahead=4 * workers)
+        for position in chosen:
+            found = known[position] if position in known else next(look)
             if isinstance(found, Facts):
                 facts.append(found)
             else:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from icone.config import DataConfig, PretrainConfig, RuntimeConfig
+from icone.config import DataConfig, PretrainConfig
 from icone.data.checks import check_alike, check_matches
 from icone.data.dataset import Dataset, integer_labels
 from icone.data.folder import FolderSource
-from icone.data.inspection import Facts, Problem, Progress, inspect_source
+from icone.data.inspection import Facts, Problem, Progress
 from icone.data.labels import class_names
-from icone.data.memory import GB, free_bytes
+from icone.data.memory import GB
 from icone.data.opening import open_source
 from icone.data.preparation import Preparation
+from icone.data.reading import Reading, Report
 from icone.data.source import Source
 from icone.data.subsets import Integers, imbalanced_subset, stratified_split, stratified_subset
 from icone.errors import InputError
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,27 +47,22 @@ def load_data(config: PretrainConfig, report: Report | None = None, progress: Pr
     are checked, and again while they are prepared.
     """
     source = open_source(config.source, config)
+    reading = Reading(source, config, report, progress)
     if config.skip_unreadable:  # what cannot be read must not take a place in the draw
-        facts, skipped = inspect_source(source, config, config.workers, progress)
+        facts, skipped = reading.inspect(range(len(source)))
         candidates = np.array([fact.position for fact in facts], dtype=np.int64)
         drawn = _draw(source, candidates, config)
         facts = _only(facts, drawn.everything)
     else:
         drawn = _draw(source, np.arange(len(source)), config)
-        facts, skipped = inspect_source(source, config, config.workers, progress, drawn.everything.tolist())
+        facts, skipped = reading.inspect(drawn.everything.tolist())
     check_alike(source, facts, config)
     preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
-    resident = _fits(preparation, len(drawn.everything), config)
-    notes = [*drawn.notes, *_notes(source, facts, skipped, preparation, resident, config)]
     if report is not None:
         for problem in skipped:
             report(f"left out: {problem.reason}")
-    train, test = (
-        Dataset(source, part, preparation, resident=resident, workers=config.workers, progress=progress)
-        for part in (drawn.train, drawn.test)
-    )
-    if resident:
-        source.close()
+    train, test = reading.prepare(preparation, drawn.train, drawn.test)
+    notes = [*drawn.notes, *_notes(source, facts, skipped, train, config)]
     return Data(
         source=source,
         preparation=preparation,
@@ -84,25 +78,17 @@ def load_for_inference(
     spec: str,
     preparation: Preparation,
     config: PretrainConfig,
+    report: Report | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """All samples of a source, prepared like those of a run; its `skipped` lists what was left out."""
     source = open_source(spec, config)
-    facts, skipped = inspect_source(source, config, config.workers, progress)
+    reading = Reading(source, config, report, progress)
+    facts, skipped = reading.inspect(range(len(source)))
     if not facts:
         raise InputError(f"none of the {len(source)} samples of {spec} can be used: {skipped[0].reason}")
     check_matches(source, facts, preparation)
-    dataset = Dataset(
-        source,
-        [fact.position for fact in facts],
-        preparation,
-        resident=_fits(preparation, len(facts), config),
-        workers=config.workers,
-        progress=progress,
-        skipped=skipped,
-    )
-    if dataset.images is not None:
-        source.close()
+    (dataset,) = reading.prepare(preparation, np.array([fact.position for fact in facts]), skipped=skipped)
     return dataset
 
 
@@ -151,11 +137,10 @@ def _notes(
     source: Source,
     facts: Sequence[Facts],
     skipped: Sequence[Problem],
-    preparation: Preparation,
-    resident: bool,
+    train: Dataset,
     config: PretrainConfig,
 ) -> list[str]:
-    notes = []
+    notes, preparation = [], train.preparation
     if isinstance(source, FolderSource) and source.labels is not None and config.labels is None:
         notes.append(f"the {len(class_names(source.labels))} subfolders are taken as classes")
     if skipped:
@@ -166,17 +151,13 @@ def _notes(
         notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
     if preparation.low is None:
         notes.append("intensities differ widely between samples, so each is scaled by its own percentiles")
-    if not resident:
+    if train.images is None:
         needed = preparation.nbytes * len(facts) / GB
-        notes.append(f"the prepared samples take {needed:.1f} GB and are read anew every epoch (--memory-gb)")
+        where = "from their files" if train.prepared is None else "from the cache"
+        notes.append(f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)")
     return notes
 
 
 def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:
     chosen = set(positions.tolist())
     return [fact for fact in facts if fact.position in chosen]
-
-
-def _fits(preparation: Preparation, count: int, runtime: RuntimeConfig) -> bool:
-    limit = free_bytes() / 2 if runtime.memory_gb is None else runtime.memory_gb * GB
-    return count * preparation.nbytes <= limit

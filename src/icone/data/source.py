@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,38 @@ class Sample(NamedTuple):
     """Millimetres per voxel along each spatial axis, where the file says so."""
 
 
+class Recall:
+    """Samples that were read once and will be read once more, up to a number of bytes; threads share it."""
+
+    def __init__(self, limit: float) -> None:
+        self.nbytes = 0
+        self._limit = limit
+        self._samples: dict[int, Sample] = {}
+        self._lock = threading.Lock()
+
+    def put(self, position: int, sample: Sample) -> None:
+        with self._lock:
+            if self.nbytes + sample.array.nbytes <= self._limit:
+                self._samples[position] = sample
+                self.nbytes += sample.array.nbytes
+
+    def pop(self, position: int) -> Sample | None:
+        with self._lock:
+            sample = self._samples.pop(position, None)
+            if sample is not None:
+                self.nbytes -= sample.array.nbytes
+            return sample
+
+
 class Source(ABC):
     """A data set that reads lazily. Subclasses say how one sample is read (`_read`) and what identifies them.
 
     `ids` are unique and stable; `labels` holds a class name or None per sample, or is None as a whole;
     `spatial_dims` is 0 (points), 2 or 3; `size` is the edge length that the user asked of a generated set.
     """
+
+    is_decoded: ClassVar[bool] = True
+    """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
 
     def __init__(
         self,
@@ -51,12 +78,16 @@ class Source(ABC):
         self.labels: tuple[str | None, ...] | None = None if labels is None else tuple(labels)
         self.paths: tuple[Path | None, ...] = (None,) * len(self.ids) if paths is None else tuple(paths)
         self.size = size
+        self.recalled = Recall(limit=0)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def read(self, position: int) -> Sample:
         """The sample at a position; whatever goes wrong becomes an `InputError` that names the sample."""
+        recalled = self.recalled.pop(position)
+        if recalled is not None:
+            return recalled
         try:
             sample = self._read(position)
             _check_dtype(sample.array.dtype)
@@ -66,7 +97,12 @@ class Source(ABC):
             raise InputError(f"cannot read {self.where(position)}: {one_line(error)}") from error
         if sample.array.dtype == np.bool_:
             sample = sample._replace(array=sample.array.astype(np.uint8) * np.uint8(255))
+        self.recalled.put(position, sample)
         return sample
+
+    def recall(self, limit: float) -> None:
+        """From now on keep up to `limit` bytes of what is read until it is read again; 0 forgets all."""
+        self.recalled = Recall(limit if self.is_decoded else 0)
 
     def where(self, position: int) -> str:
         """How a message names a sample: its path, or its id inside the data set."""
@@ -79,6 +115,10 @@ class Source(ABC):
         for name in self.ids:
             digest.update(b"\0" + name.encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
+
+    def files(self) -> Sequence[Path]:
+        """The files that hold the samples; none where they are generated."""
+        return ()
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
         """Free what reading keeps in memory; a later `read` loads it again."""
