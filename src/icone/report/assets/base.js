@@ -69,6 +69,32 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 document.documentElement.dataset.theme = dark.matches ? "dark" : "light";
 find("#theme").addEventListener("click", () => setTheme(theme() === "dark" ? "light" : "dark"));
 dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
-let before = null; // paper is white
-addEventListener("beforeprint", () => { before = theme(); setTheme("light"); });
-addEventListener("afterprint", () => { if (before) setTheme(before); });
+
+// ---- print: paper is white and narrower than the screen ----
+let before = null;
+addEventListener("beforeprint", () => {
+  const sizes = new Map(drawn.map((plot) => [plot, [plot.clientWidth, plot.clientHeight]]));
+  before = theme();
+  document.documentElement.dataset.paper = "true";
+  setTheme("light");
+  for (const [plot, [width, height]] of sizes) {
+    // Charts are drawn anew for their place. WebGL would draw too late: such a map is made smaller as it stands.
+    if (plot.querySelector("canvas")) shrink(plot, width, plot.clientWidth, { width: `${width}px`, height: `${height}px` });
+    else Plotly.relayout(plot, { width: plot.clientWidth, height: plot.clientHeight });
+  }
+  for (const box of document.querySelectorAll(".scroll")) shrink(box.firstElementChild, box.scrollWidth, box.clientWidth);
+});
+addEventListener("afterprint", () => {
+  delete document.documentElement.dataset.paper;
+  for (const node of document.querySelectorAll("[data-shrunk]")) {
+    delete node.dataset.shrunk;
+    node.style.cssText = "";
+  }
+  for (const plot of drawn) Plotly.relayout(plot, { width: null, height: null, autosize: true });
+  if (before) setTheme(before);
+});
+function shrink(node, width, room, size = {}) {
+  if (width <= room) return;
+  node.dataset.shrunk = "true";
+  Object.assign(node.style, size, { zoom: String(room / width) });
+}

@@ -48,6 +48,7 @@ function showTraining() {
   }
 }
 function showShape() {
+  find("#shape .charts").classList.toggle("crowded", runs.length > 1);
   const spectra = [], plane = [];
   runs.forEach((run, i) => {
     const label = (which) => (runs.length === 1 ? which : `${run.name}, ${which}`);

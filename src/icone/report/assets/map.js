@@ -60,13 +60,14 @@ class Panel {
     this.legend = make("div", { class: "legend", role: "group", "aria-label": "Legend; press to hide or show" });
     this.detail = make("div", { class: "detail box", "aria-live": "polite" });
     this.note = make("p", { class: "note" });
+    this.caption = make("h3", { class: "caption" }); // on paper, where the controls are missing
     const label = (text, node) => make("label", {}, document.createTextNode(text), node);
     const shown = make("button", { type: "button", text: "Select all shown", on: { click: () => select(this.#shown().map((i) => this.run.map.ids[i])) } });
     parent.append(make("div", { class: "panel" },
       make("div", { class: "controls" },
         runs.length > 1 ? label("run", this.runSelect) : null, label("map", this.mapSelect),
         label("colour by", this.colourSelect), label("find", this.search), shown),
-      this.legend, make("div", { class: "view" }, this.plot, this.detail), this.note));
+      this.caption, this.legend, make("div", { class: "view" }, this.plot, this.detail), this.note));
     this.runSelect.value = String(first);
     this.#changeRun();
   }
@@ -136,6 +137,7 @@ class Panel {
       type: "scatter", mode: "markers", x: [], y: [], hoverinfo: "skip", showlegend: false,
       marker: { size: size + 9, symbol: "circle-open", color: css("--ink"), line: { width: 2.5 } },
     });
+    this.caption.textContent = `${this.run.name}, ${this.projection.name}, coloured by ${this.column.name}`;
     this.note.textContent = [note, ...this.run.map.notes].filter(Boolean).join(" ");
     this.#drawLegend();
     const axis = { showgrid: false, zeroline: false, showticklabels: false };
@@ -217,6 +219,7 @@ class Panel {
     Plotly.restyle(this.plot, { x: [points.map((i) => x[i])], y: [points.map((i) => y[i])], "marker.color": css("--ink") }, [this.shownGroups.length]);
   }
   #describe() {
+    this.detail.classList.toggle("interactive", this.focus === null); // nothing that paper should show
     if (this.focus === null) {
       this.detail.replaceChildren(make("p", { class: "help", text: "Click a point, or step through them with the arrow keys." }));
       return;
@@ -240,6 +243,7 @@ function tile(run, point, query, height, act) {
 function select(ids) {
   selection = new Set(ids);
   find("#selected-count").textContent = String(selection.size);
+  find("#selection").classList.toggle("empty", !selection.size);
   const shown = ids.slice(0, LISTED).map((id) => make("li", { text: id }));
   if (ids.length > LISTED) shown.push(make("li", { text: `… and ${ids.length - LISTED} more in the file` }));
   find("#selected-ids").replaceChildren(...shown);
