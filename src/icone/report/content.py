@@ -23,6 +23,17 @@ from icone.training.display import CLOCKS
 
 NEIGHBOURS = 8
 QUERIES = 8
+GEOMETRY = {
+    "rankme": "RankMe",
+    "variance_rank": "directions that hold the variance",
+    "recognition": "views nearer to their own sample",
+    "first_component": "variance in the first component",
+    "mean_cosine": "mean cosine of features",
+    "anchor_cosine": "mean cosine of anchors",
+    "alignment": "alignment",
+    "uniformity": "uniformity",
+}
+"""What is drawn over epochs, and its title."""
 CLUSTERS = 8
 """Clusters where no labels say how many there might be."""
 
@@ -89,7 +100,7 @@ def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
     columns: dict[str, dict[str, list[list[float]]]] = {"terms": {}, "geometry": {}}
     for row in run.history:
         terms = {k: v for k, v in row.items() if k not in ("epoch", "geometry", "anchor_cosine", *CLOCKS)}
-        geometry = {k: v for k, v in row.get("geometry", {}).items() if k != "rank_limit"}
+        geometry = {k: v for k, v in row.get("geometry", {}).items() if k in GEOMETRY}
         if "anchor_cosine" in row:
             geometry["anchor_cosine"] = row["anchor_cosine"]
         for column, values in ((columns["terms"], terms), (columns["geometry"], geometry)):

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from icone.errors import InputError, unknown_name
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
-from icone.report.content import CLUSTERS, NEIGHBOURS, gallery_queries, history_columns
+from icone.report.content import CLUSTERS, GEOMETRY, NEIGHBOURS, gallery_queries, history_columns
 from icone.report.samples import Column, numbers_or_categories, read_samples
 from icone.report.thumbnails import picture_of
 from icone.runs import Run, replacing
@@ -35,14 +35,6 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 300,
     "text.parse_math": False,  # a class name with dollar signs is no formula
     "lines.linewidth": 1.4,
-}
-GEOMETRY = {
-    "rankme": "RankMe",
-    "first_component": "variance in the first component",
-    "mean_cosine": "mean cosine of features",
-    "anchor_cosine": "mean cosine of anchors",
-    "alignment": "alignment",
-    "uniformity": "uniformity",
 }
 
 
