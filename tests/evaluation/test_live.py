@@ -98,8 +98,8 @@ def test_the_plan_keeps_large_samples_out_of_memory() -> None:
 
 def test_collapse_is_told_where_ranks_alone_would_miss_it(tmp_path: Path) -> None:
     """Views alone shrink the map to a line; noise keeps RankMe up. The same run with anchors stays healthy."""
-    settings: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 60, "epochs": 11, "batch_size": 4, "lr": 3e-3}
-    alone = {"options": ("anchor_weight=0", "diversity_weight=0")}
+    settings = POINTS | {"subset": 60, "epochs": 11, "batch_size": 4, "lr": 3e-3, "features": None, "seed": 0}
+    alone: dict[str, Any] = {"options": ("anchor_weight=0", "diversity_weight=0")}
     said, quietly = quiet(), quiet()
     run = pretrain(**settings, **alone, out=tmp_path / "alone", console=said)
     figures = run.history[-1]["geometry"]

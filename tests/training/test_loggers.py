@@ -33,7 +33,7 @@ def test_tensorboard_files_hold_the_history(tmp_path: Path) -> None:
     }
 
 
-def test_mlflow_holds_the_history_of_a_run_and_its_continuation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_holds_the_history_of_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow", reason="mlflow is not installed")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -98,7 +98,9 @@ def test_mlflow_gets_parameters_once_and_metrics_by_epoch(tmp_path: Path, monkey
     started = SimpleNamespace(info=SimpleNamespace(run_id="abc"))
     names = ("log_params", "log_metrics", "end_run")
     fake = SimpleNamespace(
-        exceptions=SimpleNamespace(MlflowException=OSError), start_run=calls.recorder("start_run", started), **{name: calls.recorder(name) for name in names}
+        exceptions=SimpleNamespace(MlflowException=OSError),
+        start_run=calls.recorder("start_run", started),
+        **{name: calls.recorder(name) for name in names},
     )
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     for _ in range(2):

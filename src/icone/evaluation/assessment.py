@@ -65,8 +65,8 @@ def assess(
     """All figures of one encoder as a dictionary that JSON can hold.
 
     `features` (N, d) are those of the deterministic views; `view_features` (n, V, d) those of random ones, for
-    LiDAR, alignment and recognition. `spectrum` holds the singular values of the standardised features; `rankme_raw` is on the
-    features as they are, where a common offset counts as a direction of its own.
+    LiDAR, alignment and recognition. `spectrum` holds the singular values of the standardised features; `rankme_raw`
+    is on the features as they are, where a common offset counts as a direction of its own.
     """
     spectrum = geometry.singular_values(geometry.standardize(features))
     figures: dict[str, Any] = {

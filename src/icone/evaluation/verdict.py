@@ -88,9 +88,11 @@ def judge(figures: Mapping[str, float]) -> Verdict:
     if one_direction or _fewer(figures, NARROW_SHARE, NARROW_RANK):
         headline = "The features are narrow: they use few of their dimensions."
         return Verdict("narrow", headline, numbers, (NARROW, *remarks))
-    if now is not None and now.share < RECOGNISED and not (better or (before is None and now.beats(Recognition(CHANCE)))):
-        headline = "It is unclear whether training worked: the features have not collapsed, but recognise samples " + (
-            "no better than before training." if before else "no better than chance."
+    shown = better if before is not None else now is None or now.beats(Recognition(CHANCE))
+    if now is not None and now.share < RECOGNISED and not shown:
+        rival = "the untrained encoder" if before is not None else "chance"
+        headline = (
+            f"It is unclear whether training worked: nothing has collapsed, but {rival} recognises samples as well."
         )
         return Verdict("unclear", headline, numbers, (UNCLEAR, *remarks))
     headline = "The features are healthy: they spread over many dimensions and have not collapsed."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,9 @@ def run_content(
     table: Path | None = None,
     thumbnails: bool = True,
     data_root: Path | None = None,
+    progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
-    """The page's data of one run that has been evaluated."""
+    """The page's data of one run that has been evaluated; `progress` is told what is being worked on."""
     result = run.result
     if result is None:
         raise InputError(f"{run.folder} has not been evaluated: run `icone evaluate {run.folder}` first")
@@ -64,10 +65,20 @@ def run_content(
             for which in ("untrained", "trained")
             if "alignment" in result.get(which, {})
         },
-        "map": _map(run, samples, projections, table, thumbnails, data_root),
+        "map": _map(run, samples, projections, table, thumbnails, data_root, progress),
         "probes": _probes(result["trained"]),
         "provenance": provenance(run),
     }
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Names that tell runs apart: the last folder, or the whole path where two are called the same.
+
+    >>> run_names([Run("a/x"), Run("b/x")]), run_names([Run("runs/scans/")])
+    (['a/x', 'b/x'], ['scans'])
+    """
+    short = [run.folder.absolute().name for run in runs]
+    return short if len(set(short)) == len(short) else [str(run.folder) for run in runs]
 
 
 def _verdict(result: dict[str, Any]) -> dict[str, Any]:
@@ -116,9 +127,15 @@ def _map(
     table: Path | None,
     thumbnails: bool,
     data_root: Path | None,
+    progress: Callable[[str], None],
 ) -> dict[str, Any]:
+    progress("nearest neighbours")
     near = neighbourhood(samples.features, NEIGHBOURS)
-    projected = {name: project(samples.features, name) for name in projections}
+    projected = {}
+    for name in projections:
+        progress(f"{PROJECTIONS[name]} of {len(samples.ids):,} samples")
+        projected[name] = project(samples.features, name)
+    progress("clusters and thumbnails")
     columns = [*_own_columns(samples, near.density()), *(table_columns(table, samples) if table else [])]
     sheets = make_sheets(run, samples, data_root) if thumbnails else None
     return {

@@ -55,7 +55,7 @@ def _policy(scripts: list[str]) -> str:
 
 def _script() -> str:
     """The page's own script: the parts share one scope, and nothing of it is global."""
-    return "\"use strict\";\n(() => {\n" + "".join(_asset(name) for name in SCRIPTS) + "})();\n"
+    return '"use strict";\n(() => {\n' + "".join(_asset(name) for name in SCRIPTS) + "})();\n"
 
 
 def _asset(name: str) -> str:
