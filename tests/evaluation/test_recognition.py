@@ -40,9 +40,9 @@ def test_noise_alone_is_chance_and_no_noise_is_certain() -> None:
     assert noise is not None
     assert abs(noise.share - 0.5) < 3 * noise.error < 0.1
     constant = recognition(np.ones((20, 3, 4)))
-    assert constant == Recognition(0.5, 0.0)
+    assert constant == Recognition(0.5, 1 / 40)
     certain = recognition(np.repeat(RNG.normal(size=(20, 1, 4)), 2, axis=1))
-    assert certain == Recognition(1.0, 0.0)
+    assert certain == Recognition(1.0, 1 / 40)
 
 
 def test_the_number_of_instances_does_not_shift_it() -> None:
@@ -73,3 +73,5 @@ def test_comparisons_ask_for_more_than_chance() -> None:
     assert Recognition(0.90, 0.005).lost(Recognition(0.994, 0.001))
     assert not Recognition(0.97, 0.003).lost(Recognition(0.994, 0.001))
     assert not Recognition(0.49, 0.01).lost(Recognition(0.51, 0.01))  # there was nothing to lose
+    assert not Recognition(0.96, 0.005).lost(Recognition(1.0, 0.0))  # between certain and nearly certain
+    assert not Recognition(0.5, 1 / 4).lost(Recognition(1.0, 1 / 4))  # two instances prove nothing

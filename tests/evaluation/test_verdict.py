@@ -118,3 +118,13 @@ def test_views_of_noise_do_not_hide_a_line() -> None:
     figures = geometry_figures(line[:, 0], line)
     assert figures["rankme"] > 10
     assert judge(figures).collapsed
+
+
+def test_features_of_noise_alone_have_lost_what_the_untrained_encoder_told_apart() -> None:
+    noise = RNG.normal(size=(150, 2, 64)).astype(np.float32)
+    figures = geometry_figures(noise[:, 0], noise)
+    assert figures["rankme"] > 0.5 * figures["rank_limit"]
+    assert figures["variance_rank"] > 10
+    verdict = judge(figures | {"untrained_recognition": 0.70, "untrained_recognition_error": 0.01})
+    assert verdict.headline == "The features have collapsed: training has lost what told samples apart."
+    assert judge(figures | {"untrained_recognition": 0.51, "untrained_recognition_error": 0.01}).state == "unclear"

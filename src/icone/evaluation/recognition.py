@@ -12,13 +12,15 @@ from scipy.stats import rankdata
 from icone.evaluation.arrays import FloatArray
 
 CHANCE = 0.5
+CERTAIN = 0.995
+"""Shares above count as this one: their log odds would hang on single comparisons."""
 SURE = 2.0
 """Standard errors that a difference must exceed."""
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """A share of comparisons, and its standard error over instances."""
+    """A share of comparisons, and its standard error over instances, at least half an instance."""
 
     share: float
     error: float = 0.0
@@ -34,7 +36,7 @@ class Recognition:
 
 def _evidence(share: float) -> float:
     """Log odds of a share, 0 at chance and below."""
-    share = min(max(share, CHANCE), 1 - 1e-6)
+    share = min(max(share, CHANCE), CERTAIN)
     return math.log(share / (1 - share))
 
 
@@ -48,7 +50,7 @@ def recognition(views: FloatArray, groups: npt.NDArray[np.int64] | None = None) 
     where there is no other group to compare with.
 
     >>> recognition(np.array([[[0.0], [0.1]], [[5.0], [5.1]]]))
-    Recognition(share=1.0, error=0.0)
+    Recognition(share=1.0, error=0.25)
     """
     n, count, _ = views.shape
     groups = np.arange(n) if groups is None else groups
@@ -57,8 +59,8 @@ def recognition(views: FloatArray, groups: npt.NDArray[np.int64] | None = None) 
         return None
     pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
     shares = np.mean([_nearer(views[:, a], views[:, b], own) for a, b in pairs], axis=0)
-    shares = shares[~own.all(axis=1)]
-    return Recognition(float(shares.mean()), float(shares.std() / math.sqrt(max(len(shares) - 1, 1))))
+    error = float(shares.std()) / math.sqrt(n - 1)
+    return Recognition(float(shares.mean()), max(error, 1 / (2 * n)))  # a few instances that agree prove little
 
 
 def _nearer(queries: FloatArray, gallery: FloatArray, own: npt.NDArray[np.bool_]) -> FloatArray:
