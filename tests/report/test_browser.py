@@ -283,6 +283,7 @@ def test_on_paper_everything_fits_and_is_light(browser: webdriver.Chrome, few_pa
     open_page(browser, few_page)
     width = "return document.querySelector('.plot .main-svg').getBoundingClientRect().width"
     on_screen = browser.execute_script(width)
+    assert on_screen <= browser.execute_script("return document.querySelector('.plot').clientWidth")
     printed = base64.b64decode(
         browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
     )

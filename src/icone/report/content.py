@@ -82,14 +82,14 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 
 
 def _verdict(result: dict[str, Any]) -> dict[str, Any]:
-    """The verdict, and a remark where training has cost the probe more than it gave."""
+    """The verdict, and a remark where probes say what geometry does not: that training cost more than it gave, or
+    what it gave where the verdict is unclear."""
     verdict = judge(result["trained"])
     before, after = (figure(result.get(which, {}), "linear_probe") for which in ("untrained", "trained"))
-    if before is not None and after is not None and after < before:
-        worse = (
-            f"The linear probe is below that of the untrained encoder ({100 * after:.1f} against {100 * before:.1f} %)."
-        )
-        verdict = dataclasses.replace(verdict, remarks=(*verdict.remarks, worse))
+    if before is not None and after is not None and (after < before or verdict.state == "unclear"):
+        side = "below" if after < before else "not below"
+        probe = f"The linear probe is {side} that of the untrained encoder ({100 * after:.1f}, {100 * before:.1f} %)."
+        verdict = dataclasses.replace(verdict, remarks=(*verdict.remarks, probe))
     return dataclasses.asdict(verdict)
 
 

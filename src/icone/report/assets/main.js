@@ -7,4 +7,5 @@ showMaps();
 showGallery();
 showProbes();
 showProvenance();
-document.body.dataset.ready = "true";
+// The first chart of a row had the whole row to itself when it was drawn.
+Promise.all(drawn.map((plot) => Plotly.Plots.resize(plot))).then(() => { document.body.dataset.ready = "true"; });
