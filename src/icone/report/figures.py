@@ -13,6 +13,7 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from icone.data import Preparation
 from icone.errors import InputError, unknown_name
@@ -27,6 +28,8 @@ ROUNDING = 1e-6
 """Of float32 through a network: smaller singular values are noise."""
 Columns = dict[str, list[list[float]]]
 DASHES = ("-", "--", ":", "-.")
+GAP = 12
+"""Pixels between the pictures of the gallery."""
 SYMBOLS = ("o", "D", "s", "^", "P")
 STYLE: dict[Any, Any] = {
     "font.size": 8.5,
@@ -210,13 +213,18 @@ def plot_gallery(*runs: Run, data_root: Path | None = None) -> Figure:
         near = neighbourhood(samples.features, NEIGHBOURS).index
         rows = [[query, *near[query]] for query in gallery_queries(samples.labels)]
         pictures = picture_of(run, samples, sorted({i for row in rows for i in row}), data_root)
-        axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
-        for axis, (query, point) in zip(axes.flat, ((row[0], i) for row in rows for i in row), strict=True):
-            axis.imshow(pictures[point])
-            axis.set(xticks=[], yticks=[])
-            same = samples.labels[point] == samples.labels[query]
-            colour = "black" if point == query else "#009E73" if same else "#D55E00"
-            axis.spines[:].set(visible=True, color=colour, linewidth=1.5, linestyle="-" if same else "--")
+        axis = figure.subplots()  # one picture of all: laying out 72 axes takes seconds
+        height, width = pictures[rows[0][0]].shape[:2]
+        mosaic = np.full((len(rows) * (height + GAP), len(rows[0]) * (width + GAP), 3), 255, np.uint8)
+        for (row, column), point in np.ndenumerate(np.array(rows)):
+            top, left = row * (height + GAP), column * (width + GAP)
+            mosaic[top : top + height, left : left + width] = pictures[int(point)]
+            same = samples.labels[point] == samples.labels[rows[row][0]]
+            colour = "black" if column == 0 else "#009E73" if same else "#D55E00"
+            axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=colour, linewidth=1.5,
+                                     linestyle="-" if same else "--", clip_on=False))  # fmt: skip
+        axis.imshow(mosaic)
+        axis.set_axis_off()
 
     dims = [Preparation.from_json(run.record["data"]["preparation"]).spatial_dims for run in runs]
     if 0 in dims:
