@@ -184,21 +184,28 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Save the pictures of an evaluated run as PDF and PNG."""
+    """Save the pictures of an evaluated run, or of several side by side, as PDF and PNG."""
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
-    """A run folder."""
+    run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders."""
     out: Path = Path("figures")
     """Folder for the files."""
     names: tuple[Literal["history", "geometry", "spectrum", "plane", "map", "confusion", "gallery"], ...] = ()
-    """Which ones (default: all that the run has data for)."""
+    """Which ones (default: all that the runs have data for)."""
+    projection: Literal["umap", "tsne", "pca"] = "umap"
+    """Of the map."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
     debug: bool = False
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.report import save_figures
 
-        for path in save_figures(self.run_folder, self.out, self.names):
+        paths = save_figures(
+            self.run_folders, self.out, self.names, projection=self.projection, data_root=self.data_root
+        )
+        for path in paths:
             console.print(f"wrote {path}", highlight=False)
 
 

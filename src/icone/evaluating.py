@@ -13,10 +13,11 @@ from rich.table import Table
 
 from icone.building import memory_errors
 from icone.data import Dataset, Preparation, stratified_split
-from icone.evaluation.assessment import Partition, assess
-from icone.evaluation.features import FrozenEncoder, extract_views
+from icone.evaluation.assessment import Partition, assess, beside_untrained
+from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.verdict import judge
 from icone.inference import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
+from icone.methods import method_class
 from icone.runs import Run, replacing, write_json
 
 LIDAR_VIEWS = 10
@@ -50,8 +51,9 @@ def evaluate(
         measured, features = {}, {}
         for name, encoder in encoders.items():
             features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
-            views = _view_features(encoder, samples.datasets[0], geometry_instances)
-            measured[name] = assess(features[name], views, samples.partition)
+            views, classes = _views(run, encoder, samples.datasets[0], geometry_instances)
+            measured[name] = assess(features[name], views, samples.partition, classes)
+    measured["trained"] = beside_untrained(measured["trained"], measured.get("untrained") or _before_training(run))
     result = {"data": samples.describe(), "verdict": str(judge(measured["trained"])), **measured}
     with run.locked():
         with replacing(run.features_file) as temporary, temporary.open("wb") as file:
@@ -128,8 +130,22 @@ def _partition(
     return Partition(labelled[train], labelled[test], names, minority), note
 
 
-def _view_features(encoder: FrozenEncoder, dataset: Dataset, instances: int) -> np.ndarray | None:
-    return extract_views(encoder, dataset, LIDAR_VIEWS, instances) if instances >= 2 else None
+def _views(
+    run: Run, encoder: FrozenEncoder, dataset: Dataset, instances: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Features of random views of some samples; and their classes, if the method was taught to unite these."""
+    if instances < 2:
+        return None, None
+    rows = drawn_rows(dataset, instances)
+    classes = dataset.labels[rows].numpy() if method_class(run.config.method).needs_labels else None
+    return extract_views(encoder, dataset, rows, LIDAR_VIEWS), classes
+
+
+def _before_training(run: Run) -> dict[str, float]:
+    """What the live probe found before the first step, under the names of `assess`."""
+    measured = [row["geometry"] for row in run.history if "geometry" in row]
+    before = {name: value for name, value in measured[-1].items() if name.startswith("untrained_")} if measured else {}
+    return {name.removeprefix("untrained_"): value for name, value in before.items()}
 
 
 ROWS = {
@@ -138,7 +154,9 @@ ROWS = {
     "knn_5": "kNN-5, balanced accuracy (%)",
     "knn_20": "kNN-20, balanced accuracy (%)",
     "minority": "linear probe, minority classes (%)",
+    "recognition": "views nearer to their own sample than to another (%)",
     "rankme": "RankMe",
+    "variance_rank": "directions that hold the variance",
     "effective_rank": "effective rank",
     "lidar": "LiDAR",
     "alignment": "alignment (lower: views agree)",
@@ -146,7 +164,7 @@ ROWS = {
     "first_component": "variance in the first component (%)",
     "mean_cosine": "mean cosine between samples",
 }
-PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "first_component"}
+PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "recognition", "first_component"}
 
 
 def result_table(result: dict[str, Any]) -> Table:

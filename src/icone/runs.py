@@ -104,7 +104,7 @@ class Run:
         """The samples in two dimensions, coloured by label, cluster or density; needs `icone.evaluate`."""
         from icone.report import figures
 
-        return figures.plot_map(self, projection, colour)
+        return figures.plot_map(self, projection=projection, colour=colour)
 
     def _repr_html_(self) -> str:
         from icone.report.notebook import run_html

@@ -16,6 +16,7 @@ from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError
 from icone.evaluation.live import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
+from icone.evaluation.verdict import judge
 from icone.pretraining import pretrain
 from icone.runs import Run, read_tensors
 from icone.training.display import PlainDisplay
@@ -81,7 +82,7 @@ def test_the_figures_are_those_of_the_views_features() -> None:
 @pytest.mark.parametrize(("available", "epochs"), [(50, 4), (351, 100), (351, 12), (5000, 100), (40_000, 3)])
 def test_the_plan_stays_within_its_share(available: int, epochs: int) -> None:
     plan = plan_probe(every=5, epochs=epochs, available=available, views=2, sample_bytes=12_288)
-    probes = sum(plan.due(epoch) for epoch in range(epochs))
+    probes = 1 + sum(plan.due(epoch) for epoch in range(epochs))  # and the untrained encoder
     forward_passes = probes * plan.instances * VIEWS
     training_passes = epochs * available * 2 * 2
     assert plan.due(0)
@@ -93,6 +94,41 @@ def test_the_plan_stays_within_its_share(available: int, epochs: int) -> None:
 def test_the_plan_keeps_large_samples_out_of_memory() -> None:
     plan = plan_probe(every=5, epochs=100, available=5000, views=2, sample_bytes=8 * 2**20)
     assert plan.instances == 64
+
+
+def test_collapse_is_told_where_ranks_alone_would_miss_it(tmp_path: Path) -> None:
+    """Views alone shrink the map to a line; noise keeps RankMe up. The same run with anchors stays healthy."""
+    settings = POINTS | {"subset": 60, "epochs": 11, "batch_size": 4, "lr": 3e-3, "features": None, "seed": 0}
+    alone: dict[str, Any] = {"options": ("anchor_weight=0", "diversity_weight=0")}
+    said, quietly = quiet(), quiet()
+    run = pretrain(**settings, **alone, out=tmp_path / "alone", console=said)
+    figures = run.history[-1]["geometry"]
+    assert figures["rankme"] > 0.2 * figures["rank_limit"]
+    assert judge(figures).headline == "The features have collapsed: they vary along one direction only."
+    assert "the run is collapsing" in said.file.getvalue()  # type: ignore[attr-defined]
+    pretrain(**settings, out=tmp_path / "icone", console=quietly)
+    assert "collapsing" not in quietly.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_untrained_encoder_is_the_same_for_a_resumed_run(tmp_path: Path) -> None:
+    whole = pretrain(**POINTS, probe_every=1, out=tmp_path / "run", console=quiet())
+    shares = [row["geometry"]["untrained_recognition"] for row in whole.history]
+    assert len(set(shares)) == 1
+    config = PretrainConfig(**POINTS)
+    data = load_data(config)
+    fresh = make_method(config, data)
+    plan = plan_probe(every=1, epochs=3, available=40, views=2, sample_bytes=data.preparation.nbytes)
+    probe = LiveProbe(fresh, make_views(config, data.preparation), data.train, torch.device("cpu"), plan)
+    assert probe.untrained["recognition"] == shares[0]
+    assert whole.history[0]["geometry"]["recognition"] != shares[0]  # an epoch has passed
+
+
+def test_a_method_with_labels_is_asked_for_classes(tmp_path: Path) -> None:
+    run = pretrain(**(POINTS | {"epochs": 12}), method="cross_entropy", lr=1e-2, batch_size=8, out=tmp_path / "run",
+                   probe_every=4, console=quiet())  # fmt: skip
+    figures = run.history[-1]["geometry"]
+    assert figures["recognition"] > figures["untrained_recognition"]
+    assert not judge(figures).collapsed
 
 
 def test_a_collapsing_run_is_told_once_and_goes_on(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from icone.runs import Run, write_json
 
 Array = npt.NDArray[np.float32]
 
+MEASURED = 500
+"""Samples that figures are measured on: probes of 20,000 would take most of the time of the tests."""
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1360,1000",
@@ -85,8 +87,10 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
         )
         names = list(data.train.ids) if ids is None else ids
         np.savez(run.features_file, ids=names, labels=labels, splits=["train"] * count, features=features)
-        finite = features[np.isfinite(features).all(axis=1)]
-        write_json(run.result_file, {"data": {"note": "made up"}, "verdict": "…", **_measured(finite, labels)})
+        finite = features[np.isfinite(features).all(axis=1)][:MEASURED]
+        write_json(
+            run.result_file, {"data": {"note": "made up"}, "verdict": "…", **_measured(finite, labels[:MEASURED])}
+        )
         return run
 
     return make

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import itertools
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +64,12 @@ def console(browser: Any) -> list[dict[str, Any]]:
     return entries
 
 
-def open_page(browser: webdriver.Chrome, page: Path) -> None:
+def open_page(browser: webdriver.Chrome, page: Path, *, fresh: bool = True) -> None:
+    """Load a page and see that it has nothing to complain about; one that is open already may be kept."""
+    if not fresh and browser.current_url == page.as_uri():
+        browser.execute_script("document.querySelector('#clear').click()")
+        mouse(browser, "mouseMoved", 2, 2)
+        return
     console(browser)  # of the page before
     browser.get(page.as_uri())
     WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
@@ -149,7 +156,7 @@ def test_hovering_shows_the_thumbnail_of_that_sample(browser: webdriver.Chrome, 
 def test_a_lasso_lists_and_saves_the_ids_inside(
     browser: webdriver.Chrome, few_page: Path, few: Run, downloads: Path
 ) -> None:
-    open_page(browser, few_page)
+    open_page(browser, few_page, fresh=False)
     points = pixels(browser)
     xs = sorted(x for x, _ in points.values())
     gap = int(np.argmax(np.diff(xs)))
@@ -172,7 +179,7 @@ def test_a_lasso_lists_and_saves_the_ids_inside(
 
 
 def test_a_click_shows_the_nearest_neighbours(browser: webdriver.Chrome, few_page: Path, few: Run) -> None:
-    open_page(browser, few_page)
+    open_page(browser, few_page, fresh=False)
     points = pixels(browser)
     point = loneliest(points)
     hover(browser, *points[point])
@@ -195,12 +202,12 @@ def colour_by(browser: webdriver.Chrome, name: str) -> list[str]:
 
 
 def test_colour_by_label_cluster_density_and_table_columns(browser: webdriver.Chrome, few_page: Path) -> None:
-    open_page(browser, few_page)
+    open_page(browser, few_page, fresh=False)
     assert sorted(colour_by(browser, "label")) == ["class 0", "class 1", "class 2"]
     assert sorted(colour_by(browser, "cluster")) == ["cluster 1", "cluster 2", "cluster 3"]
     assert sorted(colour_by(browser, "side")) == ["left", "right"]
-    sizes = browser.execute_script("return document.querySelector('.map-plot').data.map(t => t.x.length)")
-    assert sizes == [20, 10, 0]  # right, left, and the marks of the neighbours
+    points = "return document.querySelector('.map-plot').data.map(t => t.customdata?.length)"
+    assert browser.execute_script(points) == [20, 10, None]  # right, left, and the marks of the neighbours
     for number in ("density", "weight"):
         assert colour_by(browser, number) == []
         values = browser.execute_script("return document.querySelector('.map-plot').data[0].marker.color")
@@ -209,24 +216,88 @@ def test_colour_by_label_cluster_density_and_table_columns(browser: webdriver.Ch
     assert console(browser) == []
 
 
-def test_the_keyboard_reaches_everything(browser: webdriver.Chrome, few_page: Path, few: Run, downloads: Path) -> None:
+def tab_to(browser: webdriver.Chrome, selector: str, *, most: int = 60) -> None:
+    """Press Tab until the focus is on such an element, and see that the focus shows."""
+    for _ in range(most):
+        webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
+        focused = browser.switch_to.active_element
+        if browser.execute_script("return arguments[0].matches(arguments[1])", focused, selector):
+            assert focused.value_of_css_property("outline-style") == "solid"
+            return
+    raise AssertionError(f"{most} times Tab do not reach {selector}")
+
+
+def press(browser: webdriver.Chrome, *keys: str) -> None:
+    webdriver.ActionChains(browser).send_keys(*keys).perform()
+
+
+def test_the_keyboard_alone_reaches_everything(
+    browser: webdriver.Chrome, few_page: Path, few: Run, downloads: Path
+) -> None:
+    """From the top of the page, in its order: theme, colouring, legend, map, neighbours, the selection and its file."""
     open_page(browser, few_page)
-    browser.find_element(By.CSS_SELECTOR, ".map-plot").send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
+    before = browser.execute_script("return document.documentElement.dataset.theme")
+    tab_to(browser, "#theme")
+    press(browser, Keys.ENTER)
+    assert browser.execute_script("return document.documentElement.dataset.theme") != before
+    tab_to(browser, 'select[aria-label="colour by"]')
+    press(browser, "s")  # side, the first option that begins so
+    assert {entry.text for entry in browser.find_elements(By.CSS_SELECTOR, ".legend .name")} == {"left", "right"}
+    tab_to(browser, ".legend button")
+    press(browser, Keys.ENTER)  # hides the larger side
+    assert browser.switch_to.active_element.get_attribute("aria-pressed") == "false"
+    tab_to(browser, ".map-plot")
+    press(browser, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
     assert text_of(browser, ".detail div") == ids_of(few)[0]
-    browser.find_element(By.CSS_SELECTOR, ".map-plot").send_keys(Keys.ENTER)
-    neighbour = browser.switch_to.active_element
-    name = neighbour.get_attribute("title")
-    neighbour.send_keys(Keys.ENTER)  # walks on to that neighbour
+    press(browser, Keys.ENTER)
+    name = browser.switch_to.active_element.get_attribute("title")
+    press(browser, Keys.ENTER)  # walks on to that neighbour
     assert text_of(browser, ".detail div") == name
     assert "tile" in (browser.switch_to.active_element.get_attribute("class") or "").split()
-    first, *_ = browser.find_elements(By.CSS_SELECTOR, ".legend button")
-    first.send_keys(Keys.ENTER)  # hides the first class
-    assert first.get_attribute("aria-pressed") == "false"
-    shown = next(b for b in browser.find_elements(By.CSS_SELECTOR, ".controls button") if b.text == "Select all shown")
-    shown.send_keys(Keys.ENTER)
-    assert text_of(browser, "#selected-count") == "20"
-    browser.find_element(By.ID, "export").send_keys(Keys.ENTER)
-    assert len(saved(downloads)) == 21
+    browser.execute_script("document.querySelector('h1').scrollIntoView(); document.activeElement.blur()")
+    tab_to(browser, ".controls button")  # select all that is shown
+    press(browser, Keys.ENTER)
+    assert text_of(browser, "#selected-count") == "10"
+    tab_to(browser, "#export")
+    press(browser, Keys.ENTER)
+    assert len(saved(downloads)) == 11
+    tab_to(browser, "#clear")
+    press(browser, Keys.ENTER)
+    assert text_of(browser, "#selected-count") == "0"
+    tab_to(browser, "#gallery .tile")
+    wanted = browser.switch_to.active_element.get_attribute("title")
+    press(browser, Keys.ENTER)
+    assert text_of(browser, ".detail div") == wanted
+
+
+WIDER = """
+return [...document.querySelectorAll(".plot .main-svg, .map-plot .main-svg, .scroll > *")]
+  .filter((node) => node.getBoundingClientRect().right > document.body.clientWidth / 2 + 352)
+  .map((node) => node.className.baseVal ?? node.className);
+"""
+
+
+def test_on_paper_everything_fits_and_is_light(browser: webdriver.Chrome, few_page: Path) -> None:
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    open_page(browser, few_page)
+    width = "return document.querySelector('.plot .main-svg').getBoundingClientRect().width"
+    on_screen = browser.execute_script(width)
+    assert on_screen <= browser.execute_script("return document.querySelector('.plot').clientWidth")
+    printed = base64.b64decode(
+        browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
+    )
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= 8
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script("return document.querySelector('main').clientWidth") == 700
+    assert browser.execute_script(WIDER) == []
+    assert browser.execute_script("return document.querySelector('.plot')._fullLayout.font.color") == "#1b1f24"
+    assert not browser.find_element(By.CSS_SELECTOR, ".controls").is_displayed()
+    assert browser.find_element(By.CSS_SELECTOR, ".caption").is_displayed()
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    WebDriverWait(browser, 10).until(lambda b: b.execute_script(width) == on_screen)
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_both_themes_follow_the_system_and_the_button(browser: webdriver.Chrome, few_page: Path) -> None:

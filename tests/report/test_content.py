@@ -88,6 +88,14 @@ def test_a_run_without_evaluation_or_with_a_broken_file_is_a_sentence(make_run: 
         content_of(run)
 
 
+def test_data_that_has_moved_is_told_with_the_way_out(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(5), [""] * 5)
+    Path(run.config.source).unlink()
+    with pytest.raises(InputError, match=r"no pictures of the samples: .*pictures\.npy.* --no-thumbnails"):
+        content_of(run)
+    assert run_content(run, name="run", projections=("pca",), thumbnails=False)["map"]["thumbnails"] is None
+
+
 def test_columns_are_numbers_or_categories() -> None:
     ages = numbers_or_categories("age", [str(20 + i / 2) for i in range(30)] + [None])
     assert ages.categories is None

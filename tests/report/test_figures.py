@@ -11,7 +11,7 @@ from PIL import Image
 
 from icone.cli import main
 from icone.errors import InputError
-from icone.report.figures import FIGURES, plot_confusion, save_figures
+from icone.report.figures import FIGURES, plot_confusion, plot_geometry, plot_map, plot_spectrum, save_figures
 from icone.runs import Run
 
 RNG = np.random.default_rng(0)
@@ -24,7 +24,7 @@ def run(make_run: Callable[..., Run]) -> Run:
 
 
 def test_every_figure_is_saved_by_name_as_pdf_and_png(run: Run, tmp_path: Path) -> None:
-    written = save_figures(run, tmp_path / "all")
+    written = save_figures(run, tmp_path / "all", projection="pca")
     assert {path.name for path in written} == {f"{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")}
     assert all(path.read_bytes().startswith(b"%PDF") for path in written if path.suffix == ".pdf")
     for path in written:
@@ -33,6 +33,23 @@ def test_every_figure_is_saved_by_name_as_pdf_and_png(run: Run, tmp_path: Path) 
                 assert min(image.size) >= 400  # 300 dots per inch
     assert main(["figures", str(run.folder), "--out", str(tmp_path / "some"), "--names", "spectrum"]) == 0
     assert {p.name for p in (tmp_path / "some").iterdir()} == {"spectrum.pdf", "spectrum.png"}
+
+
+def test_several_runs_share_their_figures(run: Run, make_run: Callable[..., Run], tmp_path: Path) -> None:
+    other = make_run(RNG.normal(size=(20, 8)).astype(np.float32), ["a", "b"] * 10)
+    names = [run.folder.name, other.folder.name]
+    assert main(["figures", str(run.folder), str(other.folder), "--out", str(tmp_path), "--projection", "pca"]) == 0
+    assert {path.stem for path in tmp_path.iterdir()} == set(FIGURES)
+    spectrum = plot_spectrum(run, other).axes[0]
+    assert [str(line.get_label()) for line in spectrum.get_lines()] == [
+        f"{name}, {which}" for name in names for which in ("untrained", "trained")
+    ]
+    for line, which in zip(plot_geometry(run, other).axes[0].get_lines(), (run, other), strict=True):
+        ranks = [row["geometry"]["rankme"] for row in which.history]
+        np.testing.assert_allclose(np.asarray(line.get_ydata(), float), ranks)
+    maps = plot_map(run, other, projection="pca")
+    assert [part.get_suptitle() for part in maps.subfigs] == names
+    assert [sum(len(np.asarray(c.get_offsets())) for c in axis.collections) for axis in maps.axes] == [30, 20]
 
 
 def test_the_history_is_drawn_as_it_was_written(run: Run) -> None:
@@ -65,7 +82,7 @@ def test_the_map_holds_all_samples(run: Run, colour: str, groups: int) -> None:
 def test_what_has_no_data_is_left_out_of_all_and_refused_by_name(make_run: Callable[..., Run], tmp_path: Path) -> None:
     bare = make_run(RNG.normal(size=(6, 8)).astype(np.float32), [""] * 6)
     bare.write_history([])
-    names = {path.stem for path in save_figures(bare, tmp_path)}
+    names = {path.stem for path in save_figures(bare, tmp_path, projection="pca")}
     assert names == {"spectrum", "plane", "map", "gallery"}
     with pytest.raises(InputError, match="no probe results"):
         plot_confusion(bare)

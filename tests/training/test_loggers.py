@@ -1,4 +1,4 @@
-"""Loggers: real TensorBoard files, and stand-ins for the tools that need an account or a server."""
+"""Loggers: the real tools where they are installed, and stand-ins for what only an account or a server would show."""
 
 from __future__ import annotations
 
@@ -31,6 +31,38 @@ def test_tensorboard_files_hold_the_history(tmp_path: Path) -> None:
     assert ranks == {
         row["epoch"]: pytest.approx(row["geometry"]["rankme"], rel=1e-6) for row in run.history if "geometry" in row
     }
+
+
+def test_mlflow_holds_the_history_of_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    run = pretrain(**POINTS, log=("mlflow",), out=tmp_path / "run", console=Console(file=io.StringIO()))
+    pretrain(**POINTS, log=("mlflow",), out=tmp_path / "run", resume=True, console=Console(file=io.StringIO()))
+    name = (run.folder / "mlflow-run").read_text()
+    [stored] = (tmp_path / "store").glob(f"*/{name}")  # one run, not two
+    lines = [line.split() for line in (stored / "metrics" / "loss").read_text().splitlines()]
+    assert [(int(step), float(value)) for _, value, step in lines] == [(r["epoch"], r["loss"]) for r in run.history]
+    assert (stored / "params" / "source").read_text() == POINTS["source"]
+
+
+def test_mlflow_without_its_store_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://nowhere")
+    with pytest.raises(InputError, match="MLflow cannot log to nonsense://nowhere"):
+        pretrain(**POINTS, log=("mlflow",), out=tmp_path / "run", console=Console(file=io.StringIO()))
+
+
+def test_wandb_writes_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DATA_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    run = pretrain(**POINTS, log=("wandb",), out=tmp_path / "run", console=Console(file=io.StringIO()))
+    name = (run.folder / "wandb-run").read_text()
+    [written] = run.folder.glob(f"wandb/offline-run-*/run-{name}.wandb")
+    content = written.read_bytes()
+    for part in (b"geometry/rankme", b"anchor_alignment", POINTS["source"].encode()):
+        assert part in content
 
 
 class Calls(list[tuple[str, tuple[Any, ...], dict[str, Any]]]):
@@ -66,7 +98,9 @@ def test_mlflow_gets_parameters_once_and_metrics_by_epoch(tmp_path: Path, monkey
     started = SimpleNamespace(info=SimpleNamespace(run_id="abc"))
     names = ("log_params", "log_metrics", "end_run")
     fake = SimpleNamespace(
-        start_run=calls.recorder("start_run", started), **{name: calls.recorder(name) for name in names}
+        exceptions=SimpleNamespace(MlflowException=OSError),
+        start_run=calls.recorder("start_run", started),
+        **{name: calls.recorder(name) for name in names},
     )
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     for _ in range(2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy.typing as npt
 from icone.evaluation import geometry
 from icone.evaluation.arrays import FloatArray
 from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
+from icone.evaluation.recognition import recognition
 
 Features = npt.NDArray[np.float32]
+Groups = npt.NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -26,35 +28,49 @@ class Partition:
     minority: Sequence[str] | None = None
 
 
-def geometry_figures(features: Features, view_features: Features | None) -> dict[str, float]:
-    """What the verdict and the plots need of features (N, d) and, for alignment, of random views (n, V, d).
+def geometry_figures(features: Features, view_features: Features | None, groups: Groups = None) -> dict[str, float]:
+    """What the verdict and the plots need of features (N, d), and of random views (n, V, d) where there are any.
 
     As in the paper, geometry is measured on standardised features; first component and mean cosine are those of
     the features as they are. `rank_limit` is the largest rank that centred features of this shape can have.
+    `groups` (n,) are the classes that an encoder was taught to unite.
     """
     standardized = geometry.standardize(features)
     figures = {
         "rankme": geometry.rankme(standardized),
+        "variance_rank": geometry.variance_rank(standardized),
         "rank_limit": float(min(len(features) - 1, features.shape[1])),
         "first_component": geometry.first_component_share(features),
         "mean_cosine": geometry.mean_cosine(features),
         "uniformity": geometry.uniformity(standardized),
     }
     if view_features is not None:
-        figures["alignment"] = geometry.alignment(_standardize_views(view_features))
+        views = _standardize_views(view_features)
+        figures["alignment"] = geometry.alignment(views)
+        recognised = recognition(views, groups)
+        if recognised is not None:
+            figures |= {"recognition": recognised.share, "recognition_error": recognised.error}
     return figures
 
 
-def assess(features: Features, view_features: Features | None, partition: Partition | None) -> dict[str, Any]:
+def beside_untrained(figures: dict[str, Any], untrained: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures with the recognition of the encoder before training, which the verdict compares with."""
+    names = ("recognition", "recognition_error")
+    return figures | {f"untrained_{name}": untrained[name] for name in names if name in untrained}
+
+
+def assess(
+    features: Features, view_features: Features | None, partition: Partition | None, groups: Groups = None
+) -> dict[str, Any]:
     """All figures of one encoder as a dictionary that JSON can hold.
 
     `features` (N, d) are those of the deterministic views; `view_features` (n, V, d) those of random ones, for
-    LiDAR and alignment. `spectrum` holds the singular values of the standardised features; `rankme_raw` is on the
-    features as they are, where a common offset counts as a direction of its own.
+    LiDAR, alignment and recognition. `spectrum` holds the singular values of the standardised features; `rankme_raw`
+    is on the features as they are, where a common offset counts as a direction of its own.
     """
     spectrum = geometry.singular_values(geometry.standardize(features))
     figures: dict[str, Any] = {
-        **geometry_figures(features, view_features),
+        **geometry_figures(features, view_features, groups),
         "effective_rank": geometry.entropy_rank(spectrum),
         "rankme_raw": geometry.rankme(features),
         "spectrum": [float(f"{value:.5g}") for value in spectrum],

@@ -54,20 +54,24 @@ def extract(
     return _over_batches(encoder.encode_prepared, encoder, dataset, torch.arange(len(dataset)), batch_size, progress)
 
 
+def drawn_rows(dataset: Dataset, count: int, seed: int = 0) -> Tensor:
+    """Up to `count` positions in a dataset, drawn by `seed`."""
+    return torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:count]
+
+
 def extract_views(
     encoder: FrozenEncoder,
     dataset: Dataset,
+    rows: Tensor,
     num_views: int = 10,
-    instances: int = 256,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Features (n, num_views, d) of random views of up to `instances` samples, drawn by `seed`."""
+    """Features (n, num_views, d) of random views of the samples at these positions, drawn by `seed`."""
     devices = [p.device for p in encoder.parameters() if p.device.type == "cuda"][:1]
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
-        chosen = torch.randperm(len(dataset))[:instances]
-        return _over_batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, chosen, 4, progress)
+        return _over_batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress)
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icone.data import Dataset
 from icone.errors import CollapseError
-from icone.evaluation.assessment import geometry_figures
+from icone.evaluation.assessment import beside_untrained, geometry_figures
 from icone.evaluation.verdict import Verdict, judge
 from icone.methods import Method
 from icone.training import Display
@@ -51,12 +51,14 @@ class ProbePlan:
 def plan_probe(*, every: int, epochs: int, available: int, views: int, sample_bytes: int) -> ProbePlan:
     """The first epoch, every `every`-th after it and the last; as many instances as that share affords.
 
+    One more measurement, of the untrained encoder, comes before the first step.
+
     >>> plan_probe(every=5, epochs=100, available=5000, views=2, sample_bytes=50_000)
     ProbePlan(every=5, epochs=100, instances=512)
     >>> plan_probe(every=5, epochs=100, available=351, views=2, sample_bytes=12_288).instances
-    83
+    79
     """
-    probes = sum(_due(epoch, every, epochs) for epoch in range(epochs))
+    probes = 1 + sum(_due(epoch, every, epochs) for epoch in range(epochs))
     passes = SHARE * epochs * available * views * TRAINING_PASSES
     affordable = max(FEWEST_INSTANCES, int(passes / (probes * VIEWS)))
     return ProbePlan(every, epochs, max(2, min(MOST_INSTANCES, available, affordable, MEMORY // sample_bytes)))
@@ -70,21 +72,30 @@ class LiveProbe(Observer):
     """Adds `geometry` and `probe_seconds` to the rows of the planned epochs.
 
     The instances are spread evenly over the training subset; their random views are drawn anew with the same seed
-    each time, because keeping them would take more memory than the network.
+    each time, because keeping them would take more memory than the network. It is built before training, also where
+    a run is resumed, and finds the encoder untrained then: what the verdict compares with.
     """
 
     def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
         self.method, self.views, self.device, self.plan = method, views, device, plan
         chosen = np.linspace(0, len(dataset) - 1, plan.instances).round().astype(np.int64)
         self.images = dataset.images_at(torch.from_numpy(chosen))
+        self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
+        began = time.monotonic()
+        self.untrained = self._figures()
+        self.spent = time.monotonic() - began
 
     def measure(self, epoch: int) -> Row:
         if not self.plan.due(epoch):
             return {}
         began = time.monotonic()
+        figures = beside_untrained(self._figures(), self.untrained)
+        seconds, self.spent = self.spent + time.monotonic() - began, 0.0
+        return {"geometry": figures, "probe_seconds": round(seconds, 3)}
+
+    def _figures(self) -> dict[str, float]:
         features = self._features().numpy()
-        figures = geometry_figures(features[:, 0], features)
-        return {"geometry": figures, "probe_seconds": round(time.monotonic() - began, 3)}
+        return geometry_figures(features[:, 0], features, self.classes)
 
     @torch.no_grad()
     def _features(self) -> Tensor:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
 from icone.building import memory_errors
 from icone.errors import InputError
 from icone.evaluating import evaluate
 from icone.evaluation.projection import ProjectionName
-from icone.report.content import run_content
+from icone.report.content import run_content, run_names
 from icone.report.page import page
 from icone.runs import Run, write_text
 
@@ -37,16 +40,25 @@ def report(
     contents = []
     for run, name in zip(opened, run_names(opened), strict=True):
         ensure_evaluated(run, data_root, console)
-        with console.status(f"{name}: neighbours, projections, thumbnails"), memory_errors():
-            contents.append(
-                run_content(
-                    run, name=name, projections=projections, table=table, thumbnails=thumbnails, data_root=data_root
-                )
+        with console.status(Text(name)) as status, memory_errors():
+            content = run_content(
+                run,
+                name=name,
+                projections=projections,
+                table=table,
+                thumbnails=thumbnails,
+                data_root=data_root,
+                progress=partial(_show, status, name),
             )
+        contents.append(content)
     title = contents[0]["name"] if len(contents) == 1 else f"{len(contents)} runs"
     target = Path(out)
     write_text(target, page({"title": title, "runs": contents}))
     return target
+
+
+def _show(status: Status, name: str, stage: str) -> None:
+    status.update(Text(f"{name}: {stage}"))
 
 
 def ensure_evaluated(run: Run, data_root: Path | None, console: Console) -> None:
@@ -54,13 +66,3 @@ def ensure_evaluated(run: Run, data_root: Path | None, console: Console) -> None
     if run.result is None or not run.features_file.is_file():
         console.print(f"{run.folder} has not been evaluated yet: doing that now", highlight=False, markup=False)
         evaluate(run, data_root=data_root, console=console)
-
-
-def run_names(runs: Sequence[Run]) -> list[str]:
-    """Names that tell runs apart: the last folder, or the whole path where two are called the same.
-
-    >>> run_names([Run("a/x"), Run("b/x")]), run_names([Run("runs/scans/")])
-    (['a/x', 'b/x'], ['scans'])
-    """
-    short = [run.folder.absolute().name for run in runs]
-    return short if len(set(short)) == len(short) else [str(run.folder) for run in runs]

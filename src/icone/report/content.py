@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,17 @@ from icone.training.display import CLOCKS
 
 NEIGHBOURS = 8
 QUERIES = 8
+GEOMETRY = {
+    "rankme": "RankMe",
+    "variance_rank": "directions that hold the variance",
+    "recognition": "views nearer to their own sample",
+    "first_component": "variance in the first component",
+    "mean_cosine": "mean cosine of features",
+    "anchor_cosine": "mean cosine of anchors",
+    "alignment": "alignment",
+    "uniformity": "uniformity",
+}
+"""What is drawn over epochs, and its title."""
 CLUSTERS = 8
 """Clusters where no labels say how many there might be."""
 
@@ -35,8 +46,9 @@ def run_content(
     table: Path | None = None,
     thumbnails: bool = True,
     data_root: Path | None = None,
+    progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
-    """The page's data of one run that has been evaluated."""
+    """The page's data of one run that has been evaluated; `progress` is told what is being worked on."""
     result = run.result
     if result is None:
         raise InputError(f"{run.folder} has not been evaluated: run `icone evaluate {run.folder}` first")
@@ -53,21 +65,31 @@ def run_content(
             for which in ("untrained", "trained")
             if "alignment" in result.get(which, {})
         },
-        "map": _map(run, samples, projections, table, thumbnails, data_root),
+        "map": _map(run, samples, projections, table, thumbnails, data_root, progress),
         "probes": _probes(result["trained"]),
         "provenance": provenance(run),
     }
 
 
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Names that tell runs apart: the last folder, or the whole path where two are called the same.
+
+    >>> run_names([Run("a/x"), Run("b/x")]), run_names([Run("runs/scans/")])
+    (['a/x', 'b/x'], ['scans'])
+    """
+    short = [run.folder.absolute().name for run in runs]
+    return short if len(set(short)) == len(short) else [str(run.folder) for run in runs]
+
+
 def _verdict(result: dict[str, Any]) -> dict[str, Any]:
-    """The verdict, and a remark where training has cost the probe more than it gave."""
+    """The verdict, and a remark where probes say what geometry does not: that training cost more than it gave, or
+    what it gave where the verdict is unclear."""
     verdict = judge(result["trained"])
     before, after = (figure(result.get(which, {}), "linear_probe") for which in ("untrained", "trained"))
-    if before is not None and after is not None and after < before:
-        worse = (
-            f"The linear probe is below that of the untrained encoder ({100 * after:.1f} against {100 * before:.1f} %)."
-        )
-        verdict = dataclasses.replace(verdict, remarks=(*verdict.remarks, worse))
+    if before is not None and after is not None and (after < before or verdict.state == "unclear"):
+        side = "below" if after < before else "not below"
+        probe = f"The linear probe is {side} that of the untrained encoder ({100 * after:.1f}, {100 * before:.1f} %)."
+        verdict = dataclasses.replace(verdict, remarks=(*verdict.remarks, probe))
     return dataclasses.asdict(verdict)
 
 
@@ -89,7 +111,7 @@ def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
     columns: dict[str, dict[str, list[list[float]]]] = {"terms": {}, "geometry": {}}
     for row in run.history:
         terms = {k: v for k, v in row.items() if k not in ("epoch", "geometry", "anchor_cosine", *CLOCKS)}
-        geometry = {k: v for k, v in row.get("geometry", {}).items() if k != "rank_limit"}
+        geometry = {k: v for k, v in row.get("geometry", {}).items() if k in GEOMETRY}
         if "anchor_cosine" in row:
             geometry["anchor_cosine"] = row["anchor_cosine"]
         for column, values in ((columns["terms"], terms), (columns["geometry"], geometry)):
@@ -105,9 +127,15 @@ def _map(
     table: Path | None,
     thumbnails: bool,
     data_root: Path | None,
+    progress: Callable[[str], None],
 ) -> dict[str, Any]:
+    progress("nearest neighbours")
     near = neighbourhood(samples.features, NEIGHBOURS)
-    projected = {name: project(samples.features, name) for name in projections}
+    projected = {}
+    for name in projections:
+        progress(f"{PROJECTIONS[name]} of {len(samples.ids):,} samples")
+        projected[name] = project(samples.features, name)
+    progress("clusters and thumbnails")
     columns = [*_own_columns(samples, near.density()), *(table_columns(table, samples) if table else [])]
     sheets = make_sheets(run, samples, data_root) if thumbnails else None
     return {

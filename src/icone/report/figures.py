@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,23 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
+from icone.data import Preparation
 from icone.errors import InputError, unknown_name
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
-from icone.report.content import CLUSTERS, NEIGHBOURS, gallery_queries, history_columns
-from icone.report.samples import Column, numbers_or_categories, read_samples
+from icone.report.content import CLUSTERS, GEOMETRY, NEIGHBOURS, QUERIES, gallery_queries, history_columns, run_names
+from icone.report.samples import Column, Samples, numbers_or_categories, read_samples
 from icone.report.thumbnails import picture_of
 from icone.runs import Run, replacing
 
 COLOURS = ("#1A7FC1", "#E69F00", "#009E73", "#CC79A7", "#7CC7F2", "#D55E00", "#B3A100", "#8C8C8C")
 ROUNDING = 1e-6
 """Of float32 through a network: smaller singular values are noise."""
+Columns = dict[str, list[list[float]]]
+DASHES = ("-", "--", ":", "-.")
+GAP = 12
+"""Pixels between the pictures of the gallery."""
 SYMBOLS = ("o", "D", "s", "^", "P")
 STYLE: dict[Any, Any] = {
     "font.size": 8.5,
@@ -36,14 +42,6 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a class name with dollar signs is no formula
     "lines.linewidth": 1.4,
 }
-GEOMETRY = {
-    "rankme": "RankMe",
-    "first_component": "variance in the first component",
-    "mean_cosine": "mean cosine of features",
-    "anchor_cosine": "mean cosine of anchors",
-    "alignment": "alignment",
-    "uniformity": "uniformity",
-}
 
 
 @contextmanager
@@ -55,79 +53,113 @@ def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> Ite
         yield figure, list(axes.flat)
 
 
-def plot_history(run: Run) -> Figure:
-    """Loss terms over epochs."""
-    terms = _columns(run, "terms")
+def _side_by_side(runs: Sequence[Run], width: float, height: float, draw: Callable[[Figure, Run], None]) -> Figure:
+    """A figure with a part of its own for every run, under its name where there are several."""
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(width * len(runs), height), layout="constrained")
+        plt.close(figure)
+        parts = figure.subfigures(1, len(runs), squeeze=False)[0] if len(runs) > 1 else [figure]
+        for part, run, name in zip(parts, runs, run_names(runs), strict=True):
+            draw(part, run)
+            if len(runs) > 1:
+                part.suptitle(name)
+    return figure
+
+
+def plot_history(*runs: Run) -> Figure:
+    """Loss terms over epochs: of one run together, of several run by run."""
+    terms = [_columns(run, "terms") for run in runs]
+    if len(runs) > 1:
+        names = list(dict.fromkeys(name for columns in terms for name in columns))
+        return _over_epochs(runs, terms, {name: name.replace("_", " ") for name in names})
     with _figure(4.2, 2.8) as (figure, [axis]):
-        for i, (name, points) in enumerate(terms.items()):
+        for i, (name, points) in enumerate(terms[0].items()):
             axis.plot(*zip(*points, strict=True), label=name.replace("_", " "), marker=_marker(points, i), markersize=3)
         axis.set(xlabel="epoch", ylabel="loss")
         axis.legend()
     return figure
 
 
-def plot_geometry(run: Run) -> Figure:
-    """RankMe, first component, cosines, alignment and uniformity over epochs."""
-    measured = _columns(run, "geometry")
-    shown = [name for name in GEOMETRY if name in measured]
-    with _figure(7, 2.1 * -(-len(shown) // 3), -(-len(shown) // 3), 3) as (figure, axes):
+def plot_geometry(*runs: Run) -> Figure:
+    """RankMe, recognition, first component, cosines, alignment and uniformity over epochs."""
+    return _over_epochs(runs, [_columns(run, "geometry") for run in runs], GEOMETRY)
+
+
+def _over_epochs(runs: Sequence[Run], columns: Sequence[Columns], titles: Mapping[str, str]) -> Figure:
+    """A small chart for every column that has a title, with a line for every run."""
+    shown = [name for name in titles if any(name in column for column in columns)]
+    rows = -(-len(shown) // 3)
+    with _figure(7, 2.1 * rows + 0.3 * (len(runs) > 1), rows, 3) as (figure, axes):
         for axis, name in zip(axes, shown, strict=False):
-            axis.plot(*zip(*measured[name], strict=True), marker=_marker(measured[name], 0), markersize=3)
-            axis.set(xlabel="epoch", title=GEOMETRY[name])
+            for i, (column, run) in enumerate(zip(columns, run_names(runs), strict=True)):
+                points = column.get(name, [])
+                axis.plot([p[0] for p in points], [p[1] for p in points], f"C{i}", label=run, markersize=3,
+                          marker=_marker(points, i), linestyle=DASHES[i // len(COLOURS) % 4])  # fmt: skip
+            axis.set(xlabel="epoch", title=titles[name])
         for axis in axes[len(shown) :]:
             axis.remove()
+        if len(runs) > 1:
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
-def plot_spectrum(run: Run) -> Figure:
+def plot_spectrum(*runs: Run) -> Figure:
     """Singular values of the standardised features, relative to the largest."""
-    result = _result(run)
     with _figure(4.2, 2.8) as (figure, [axis]):
-        for which, dash in (("untrained", ":"), ("trained", "-")):
-            if which in result:
-                values = np.array(result[which]["spectrum"])
-                values = values[values > ROUNDING * values[0]] / (values[0] or 1)
-                axis.semilogy(np.arange(1, len(values) + 1), values, dash, color="C0", label=which)
+        for i, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
+            for which, dash in (("untrained", ":"), ("trained", "-")):
+                if which in (result := _result(run)):
+                    values = np.array(result[which]["spectrum"])
+                    values = values[values > ROUNDING * values[0]] / (values[0] or 1)
+                    ranks = np.arange(1, len(values) + 1)
+                    axis.semilogy(ranks, values, dash, color=f"C{i}", label=_label(runs, name, which))
         axis.set(xlabel="rank", ylabel="singular value, relative")
         axis.legend()
     return figure
 
 
-def plot_plane(run: Run) -> Figure:
+def plot_plane(*runs: Run) -> Figure:
     """Alignment against uniformity: while training, and at the end."""
-    history, result = history_columns(run)["geometry"], _result(run)
     with _figure(3.6, 3) as (figure, [axis]):
-        if "alignment" in history:
-            x, y = ([value for _, value in history[name]] for name in ("uniformity", "alignment"))
-            axis.plot(x, y, ":", marker=".", color="C0", label="while training")
-        for which, face in (("untrained", "none"), ("trained", COLOURS[0])):
-            if "alignment" in result.get(which, {}):
-                point = result[which]["uniformity"], result[which]["alignment"]
-                axis.scatter(*point, s=60, facecolors=face, edgecolors=COLOURS[0], label=which, zorder=3)
+        for i, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
+            colour, history, result = COLOURS[i % len(COLOURS)], history_columns(run)["geometry"], _result(run)
+            if "alignment" in history:
+                x, y = ([value for _, value in history[key]] for key in ("uniformity", "alignment"))
+                axis.plot(x, y, ":", marker=".", color=colour, label=_label(runs, name, "while training"))
+            for which, face in (("untrained", "none"), ("trained", colour)):
+                if "alignment" in result.get(which, {}):
+                    point = result[which]["uniformity"], result[which]["alignment"]
+                    label = _label(runs, name, which)
+                    axis.scatter(*point, s=60, facecolors=face, edgecolors=colour, label=label, zorder=3)
         axis.set(xlabel="uniformity (left: more spread)", ylabel="alignment (down: views agree)")
         axis.legend()
     return figure
 
 
-def plot_map(run: Run, projection: ProjectionName = "umap", colour: str = "label") -> Figure:
+def plot_map(*runs: Run, projection: ProjectionName = "umap", colour: str = "label") -> Figure:
     """Samples in two dimensions, coloured by label (by cluster where there are none), cluster or density."""
-    samples = read_samples(run)
-    classes = len(set(samples.labels) - {""})
-    if colour == "label" and samples.labelled:
-        column = numbers_or_categories("label", [name or None for name in samples.labels], names=True)
-    elif colour in ("label", "cluster"):
-        found = clusters(samples.features, classes if classes > 1 else CLUSTERS)
-        column = Column("cluster", [f"cluster {i + 1}" for i in range(int(found.max()) + 1)], found.tolist())
-    elif colour == "density":
-        column = Column("density", None, neighbourhood(samples.features, NEIGHBOURS).density().tolist())
-    else:
-        raise unknown_name("colour", colour, ("label", "cluster", "density"))
-    placed = project(samples.features, projection)
-    with _figure(5, 4) as (figure, [axis]):
-        _scatter(figure, axis, placed.xy, column)
+
+    def draw(figure: Figure, run: Run) -> None:
+        samples = read_samples(run)
+        placed = project(samples.features, projection)
+        axis = figure.subplots()
+        _scatter(figure, axis, placed.xy, _colouring(samples, colour))
         axis.set(xticks=[], yticks=[], title=placed.note or "")
         axis.set(xlabel=f"{PROJECTIONS[projection]} 1", ylabel=f"{PROJECTIONS[projection]} 2")
-    return figure
+
+    return _side_by_side(runs, 5, 4, draw)
+
+
+def _colouring(samples: Samples, colour: str) -> Column:
+    classes = len(set(samples.labels) - {""})
+    if colour == "label" and samples.labelled:
+        return numbers_or_categories("label", [name or None for name in samples.labels], names=True)
+    if colour in ("label", "cluster"):
+        found = clusters(samples.features, classes if classes > 1 else CLUSTERS)
+        return Column("cluster", [f"cluster {i + 1}" for i in range(int(found.max()) + 1)], found.tolist())
+    if colour == "density":
+        return Column("density", None, neighbourhood(samples.features, NEIGHBOURS).density().tolist())
+    raise unknown_name("colour", colour, ("label", "cluster", "density"))
 
 
 def _scatter(figure: Figure, axis: Axes, xy: Any, column: Column) -> None:
@@ -151,45 +183,56 @@ def _scatter(figure: Figure, axis: Axes, xy: Any, column: Column) -> None:
     figure.legend(handles, names, loc="outside right upper", markerscale=2, ncols=1 + len(names) // 25)
 
 
-def plot_confusion(run: Run) -> Figure:
+def plot_confusion(*runs: Run) -> Figure:
     """Confusion matrix of the linear probe, rows are true classes."""
-    probe = _result(run)["trained"].get("linear_probe")
-    if probe is None:
-        raise InputError(f"{run.folder} has no probe results: evaluate it with --labels first")
-    counts, names = np.array(probe["confusion"]), probe["classes"]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    edge = 1.6 + 0.42 * len(names)
-    with _figure(edge + 0.6, edge) as (figure, [axis]):
+    probes = {run: _result(run)["trained"].get("linear_probe") for run in runs}
+    for run, probe in probes.items():
+        if probe is None:
+            raise InputError(f"{run.folder} has no probe results: evaluate it with --labels first")
+
+    def draw(figure: Figure, run: Run) -> None:
+        counts, names = np.array(probes[run]["confusion"]), probes[run]["classes"]
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        axis = figure.subplots()
         axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         for (i, j), count in np.ndenumerate(counts):
             axis.text(j, i, str(count), ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
         axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
         axis.set_yticks(range(len(names)), names)
         axis.set(xlabel="predicted", ylabel="true")
-    return figure
+
+    edge = 1.6 + 0.42 * max(len(probe["classes"]) for probe in probes.values())
+    return _side_by_side(runs, edge + 0.6, edge, draw)
 
 
-def plot_gallery(run: Run, data_root: Path | None = None) -> Figure:
+def plot_gallery(*runs: Run, data_root: Path | None = None) -> Figure:
     """Queries (left) and their nearest neighbours, framed by whether the label is the same."""
-    samples = read_samples(run)
-    queries = gallery_queries(samples.labels)
-    near = neighbourhood(samples.features, NEIGHBOURS).index
-    rows = [[query, *near[query]] for query in queries]
-    pictures = picture_of(run, samples, sorted({i for row in rows for i in row}), data_root)
-    if not pictures:
-        raise InputError(f"{run.config.source} holds points, which have no pictures")
-    wide = next(iter(pictures.values())).shape[1] / next(iter(pictures.values())).shape[0]
-    with _figure(0.8 * wide * len(rows[0]), 0.85 * len(rows), len(rows), len(rows[0])) as (figure, axes):
-        for axis, (query, point) in zip(axes, ((row[0], i) for row in rows for i in row), strict=True):
-            axis.imshow(pictures[point])
-            axis.set(xticks=[], yticks=[])
-            same = samples.labels[point] == samples.labels[query]
-            colour = "black" if point == query else "#009E73" if same else "#D55E00"
-            axis.spines[:].set(visible=True, color=colour, linewidth=1.5, linestyle="-" if same else "--")
-    return figure
+
+    def draw(figure: Figure, run: Run) -> None:
+        samples = read_samples(run)
+        near = neighbourhood(samples.features, NEIGHBOURS).index
+        rows = [[query, *near[query]] for query in gallery_queries(samples.labels)]
+        pictures = picture_of(run, samples, sorted({i for row in rows for i in row}), data_root)
+        axis = figure.subplots()  # one picture of all: laying out 72 axes takes seconds
+        height, width = pictures[rows[0][0]].shape[:2]
+        mosaic = np.full((len(rows) * (height + GAP), len(rows[0]) * (width + GAP), 3), 255, np.uint8)
+        for (row, column), point in np.ndenumerate(np.array(rows)):
+            top, left = row * (height + GAP), column * (width + GAP)
+            mosaic[top : top + height, left : left + width] = pictures[int(point)]
+            same = samples.labels[point] == samples.labels[rows[row][0]]
+            colour = "black" if column == 0 else "#009E73" if same else "#D55E00"
+            axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=colour, linewidth=1.5,
+                                     linestyle="-" if same else "--", clip_on=False))  # fmt: skip
+        axis.imshow(mosaic)
+        axis.set_axis_off()
+
+    dims = [Preparation.from_json(run.record["data"]["preparation"]).spatial_dims for run in runs]
+    if 0 in dims:
+        raise InputError(f"{runs[dims.index(0)].config.source} holds points, which have no pictures")
+    return _side_by_side(runs, 0.8 * (NEIGHBOURS + 1) * (3 if 3 in dims else 1), 0.85 * QUERIES, draw)
 
 
-FIGURES: dict[str, Callable[[Run], Figure]] = {
+FIGURES: dict[str, Callable[..., Figure]] = {
     "history": plot_history,
     "geometry": plot_geometry,
     "spectrum": plot_spectrum,
@@ -200,30 +243,47 @@ FIGURES: dict[str, Callable[[Run], Figure]] = {
 }
 
 
-def save_figures(run: str | Path | Run, folder: str | Path, names: Sequence[str] = ()) -> list[Path]:
-    """Save the named figures of an evaluated run (default: all that it has data for) as PDF and PNG."""
-    run = run if isinstance(run, Run) else Run.open(run)
+def save_figures(
+    runs: str | Path | Run | Sequence[str | Path | Run],
+    folder: str | Path,
+    names: Sequence[str] = (),
+    *,
+    projection: ProjectionName = "umap",
+    data_root: Path | None = None,
+) -> list[Path]:
+    """Save the named figures of evaluated runs (default: all that they have data for) as PDF and PNG.
+
+    Several runs share a figure: as lines of one chart, or side by side. `projection` is that of the map, `data_root`
+    the folder that holds the MedMNIST files, for the pictures of the gallery.
+    """
+    given = [runs] if isinstance(runs, (str, Path, Run)) else runs
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in given]
     for name in names:
         if name not in FIGURES:
             raise unknown_name("figure", name, FIGURES)
+    settings: dict[str, dict[str, Any]] = {"map": {"projection": projection}, "gallery": {"data_root": data_root}}
     written = []
     for name in names or FIGURES:
         try:
-            figure = FIGURES[name](run)
+            figure = FIGURES[name](*opened, **settings.get(name, {}))
         except InputError:
             if names:
                 raise
             continue  # of all figures, those without data are left out
-        for suffix in ("pdf", "png"):
-            target = Path(folder) / f"{name}.{suffix}"
-            with replacing(target) as temporary, warnings.catch_warnings(), plt.rc_context(STYLE):
-                warnings.filterwarnings("ignore", "Glyph")  # a class name in a script that the font lacks
-                figure.savefig(temporary, format=suffix)
-            written.append(target)
+        written += _save(figure, Path(folder) / name)
     return written
 
 
-def _columns(run: Run, kind: str) -> dict[str, list[list[float]]]:
+def _save(figure: Figure, path: Path) -> list[Path]:
+    targets = [path.with_name(f"{path.name}.{suffix}") for suffix in ("pdf", "png")]
+    for target in targets:
+        with replacing(target) as temporary, warnings.catch_warnings(), plt.rc_context(STYLE):
+            warnings.filterwarnings("ignore", "Glyph")  # a class name in a script that the font lacks
+            figure.savefig(temporary, format=target.suffix[1:])
+    return targets
+
+
+def _columns(run: Run, kind: str) -> Columns:
     columns = history_columns(run)[kind]
     if not columns:
         raise InputError(f"{run.folder} has no {kind} in its history: no epoch that measured them is finished")
@@ -234,6 +294,10 @@ def _result(run: Run) -> dict[str, Any]:
     if run.result is None:
         raise InputError(f"{run.folder} has not been evaluated: run `icone evaluate {run.folder}` first")
     return run.result
+
+
+def _label(runs: Sequence[Run], name: str, which: str) -> str:
+    return which if len(runs) == 1 else f"{name}, {which}"
 
 
 def _marker(points: Sequence[Sequence[float]], i: int) -> str:

@@ -18,10 +18,12 @@ from plotly.offline import get_plotlyjs
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
+SCRIPTS = ("base.js", "charts.js", "map.js", "tables.js", "main.js")
+
 
 def page(content: dict[str, Any]) -> str:
     """The whole page for `content`: {"title": …, "runs": [one `run_content` each]}."""
-    script, plotting = _asset("page.js"), get_plotlyjs()
+    script, plotting = _script(), get_plotlyjs()
     parts = {
         "policy": _policy([plotting, script]),
         "style": _asset("page.css"),
@@ -49,6 +51,11 @@ def _policy(scripts: list[str]) -> str:
         f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+
+
+def _script() -> str:
+    """The page's own script: the parts share one scope, and nothing of it is global."""
+    return '"use strict";\n(() => {\n' + "".join(_asset(name) for name in SCRIPTS) + "})();\n"
 
 
 def _asset(name: str) -> str:

@@ -45,7 +45,10 @@ def make_sheets(run: Run, samples: Samples, data_root: Path | None = None) -> Sh
     if preparation.spatial_dims == 0:
         return None
     edge, every = tile_edge(len(samples.ids)), range(len(samples.ids))
-    return lay_out((picture(image, edge) for image in _images(run, samples, preparation, data_root, every)), edge)
+    try:
+        return lay_out((picture(image, edge) for image in _images(run, samples, preparation, data_root, every)), edge)
+    except InputError as error:
+        raise InputError(f"no pictures of the samples: {error}. --no-thumbnails makes the page without them") from error
 
 
 def picture_of(

@@ -66,6 +66,12 @@ class MlflowLogger(Observer):
         self.folder, self.config = folder, config
 
     def start(self, history: Sequence[Row]) -> None:
+        try:
+            self._begin()
+        except self.mlflow.exceptions.MlflowException as error:  # no server, no rights, a store that it refuses
+            raise InputError(f"MLflow cannot log to {self.mlflow.get_tracking_uri()}: {error}") from error
+
+    def _begin(self) -> None:
         known = self.folder / "mlflow-run"
         if known.is_file():
             self.mlflow.start_run(run_id=known.read_text())
