@@ -177,6 +177,18 @@ def test_bad_input_is_one_sentence_with_exit_code_2(
     assert sorted(tmp_path.rglob("*")) == before  # nothing half-written
 
 
+def test_seeds_train_runs_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pretrain", *POINTS, "--seeds", "2", "--seed", "3", "--out", str(tmp_path / "runs")]
+    assert main(words) == 0
+    runs = [Run.open(tmp_path / "runs" / f"seed-{seed}") for seed in (3, 4)]
+    assert [run.config.seed for run in runs] == [3, 4]
+    assert all(run.finished for run in runs)
+    assert "seed-3: epoch 1/" in capsys.readouterr().out
+    assert main([*words, "--resume"]) == 0  # both are finished: nothing is left to do
+    assert main([*words, "--extend"]) == 2
+    assert main([*words[:-4], "--seeds", "0"]) == 2
+
+
 def test_debug_shows_the_traceback() -> None:
     with pytest.raises(icone.InputError):
         main(["pretrain", "no/such/folder", "--debug"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from icone.evaluating import evaluate
     from icone.inference import embed, load_encoder
     from icone.methods import METHODS, AnchorTable, IConELoss
-    from icone.pretraining import pretrain
+    from icone.pretraining import pretrain, pretrain_many
     from icone.report import report
     from icone.runs import Run
 
@@ -29,6 +29,7 @@ __all__ = [
     "evaluate",
     "load_encoder",
     "pretrain",
+    "pretrain_many",
     "report",
 ]
 
@@ -43,6 +44,7 @@ _HOME = {
     "evaluate": "evaluating",
     "load_encoder": "inference",
     "pretrain": "pretraining",
+    "pretrain_many": "pretraining",
     "report": "report",
 }
 _ROOMS = ("data", "diversity", "encoders", "evaluation", "losses", "methods", "training", "views")
