@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from icone.errors import InputError, unknown_name
+from icone.errors import InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
 VOLUME_ENCODERS = ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")
@@ -181,7 +181,7 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> N
         hook.remove()
     for name, count in counts:
         if count <= 2:
-            raise InputError(
+            raise UndefinedError(
                 f"BatchNorm layer {name} would see {count} values per channel with {rows} views of "
                 f"{_edges(shape[1:])}: it then outputs ±1 whatever the input. "
                 "Use a larger batch or a larger --size, or --norm group (3D)"

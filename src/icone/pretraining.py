@@ -24,6 +24,7 @@ from icone.runs import Run, write_tensors
 from icone.training import Display, choose_display, fit
 from icone.training.loggers import build_loggers
 from icone.training.observers import Observer
+from icone.training.snapshots import Snapshots
 from icone.training.state import SavedState, load_state
 from icone.views import Views
 
@@ -149,7 +150,9 @@ def _train(
 
 def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Observer]:
     """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
-    loggers = build_loggers(run.folder, config)
+    loggers: list[Observer] = [*build_loggers(run.folder, config)]
+    if config.snapshots:
+        loggers.append(Snapshots(parts.method.encoder, run, config.snapshots))
     if config.probe_every == 0:
         return loggers
     dataset = parts.loader.dataset

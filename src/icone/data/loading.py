@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,10 +85,12 @@ def load_for_inference(
     preparation: Preparation,
     config: PretrainConfig,
     progress: Progress | None = None,
+    only: Collection[str] | None = None,
 ) -> Dataset:
-    """All samples of a source, prepared like those of a run; its `skipped` lists what was left out."""
+    """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists what was left out."""
     source = open_source(spec, config)
-    facts, skipped = inspect_source(source, config, config.workers, progress)
+    chosen = None if only is None else [i for i, name in enumerate(source.ids) if name in only]
+    facts, skipped = inspect_source(source, config, config.workers, progress, chosen)
     if not facts:
         raise InputError(f"none of the {len(source)} samples of {spec} can be used: {skipped[0].reason}")
     check_matches(source, facts, preparation)

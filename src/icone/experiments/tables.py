@@ -1,0 +1,165 @@
+"""Tables as the paper lays them out, with its numbers, ours and the difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from rich.table import Table
+
+from icone.experiments.frames import mean_over_seeds
+from icone.experiments.printed import read_printed
+from icone.runs import replacing
+
+PICTURE_ONLY = "the paper shows these numbers as a picture only"
+PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "untrained_linear_probe"}
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """Numbers in long form, and how they are laid out: `row` down, `keys` across."""
+
+    name: str
+    title: str
+    values: pd.DataFrame
+    """Columns: row, the keys, paper, ours, difference, sd (over seeds), seeds, runs, wanted, status."""
+    keys: list[str]
+    source: str
+    """The paper's label, or why there are no numbers of it."""
+    digits: int | None = 1
+    """Decimals; None shows numbers as they are."""
+    notes: list[str] = field(default_factory=list)
+
+    def rendered(self) -> Table:
+        """For a terminal: per row the paper's numbers, ours ± their spread over seeds, and the difference."""
+        values = self.values
+        columns = list(dict.fromkeys(map(tuple, values[self.keys].to_numpy())))
+        table = Table(title=f"{self.title} ({self.source})", title_justify="left", caption_justify="left")
+        table.add_column("")
+        table.add_column("")
+        for column in columns:
+            table.add_column("\n".join(_heading(k, v) for k, v in zip(self.keys, column, strict=True)), justify="right")
+        cells = {(row["row"], *(row[k] for k in self.keys)): row for row in values.to_dict("records")}
+        has_paper = bool(values["paper"].notna().any())
+        for name in dict.fromkeys(values["row"]):
+            found = [cells.get((name, *column)) for column in columns]
+            if has_paper:
+                table.add_row(str(name), "paper", *(self._number(c and c["paper"]) for c in found), style="dim")
+            table.add_row("" if has_paper else str(name), "ours", *(self._ours(c) for c in found))
+            if has_paper:
+                differences = [self._number(c and c["difference"], sign=True) for c in found]
+                table.add_row("", "difference", *differences, end_section=True)
+        if self.notes:
+            table.caption = "\n".join(self.notes)
+        return table
+
+    def save(self, folder: Path) -> list[Path]:
+        """The long form as CSV and Parquet."""
+        written = [folder / f"{self.name}.{suffix}" for suffix in ("csv", "parquet")]
+        plain = self.values.astype({k: str for k in ("row", *self.keys)})
+        with replacing(written[0]) as temporary:
+            plain.to_csv(temporary, index=False)
+        with replacing(written[1]) as temporary:
+            plain.to_parquet(temporary, index=False)
+        return written
+
+    def _ours(self, cell: dict[str, object] | None) -> str:
+        if cell is None:
+            return ""
+        number = self._number(cell["ours"])
+        if not number:
+            return {"missing": "–", "done": "–"}.get(str(cell["status"]), str(cell["status"]))
+        spread = self._number(cell["sd"])
+        partial = "*" if cell["runs"] != cell["wanted"] else ""
+        return f"{number} ± {spread}{partial}" if spread else f"{number}{partial}"
+
+    def _number(self, value: object, sign: bool = False) -> str:
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, (int, float)) or math.isnan(value):
+            return ""
+        kind = "g" if self.digits is None else f".{self.digits}f"
+        return f"{value:{'+' if sign else ''}{kind}}"
+
+
+def metric_table(
+    runs: pd.DataFrame,
+    *,
+    name: str,
+    title: str,
+    row: str,
+    keys: Sequence[str],
+    metric: str = "linear_probe",
+    printed: str | None = None,
+    average: bool = False,
+) -> PaperTable:
+    """Mean of a metric over data sets and seeds for every `row` and combination of `keys`, beside the printed numbers.
+
+    `average` adds the mean over the last key to every row, as some of the paper's tables do.
+    """
+    means = mean_over_seeds(runs, [row, *keys], metric)
+    if average:
+        means = pd.concat([means, averages(runs, row, keys[-1], metric)])
+    scale = 100 if metric in PERCENT else 1
+    means = means.rename(columns={row: "row", "mean": "ours"})
+    means[["ours", "sd"]] *= scale
+    return beside_paper(means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs))
+
+
+def beside_paper(
+    means: pd.DataFrame, *, name: str, title: str, keys: list[str], printed: str | None, notes: list[str], digits: int = 1
+) -> PaperTable:
+    """Put the printed numbers beside ours; rows that only the paper has are kept, so that gaps are seen."""
+    means = means.astype({"row": str, **{k: object for k in keys}})
+    if printed is None:
+        values, source = means.assign(paper=float("nan")), PICTURE_ONLY
+    else:
+        table = read_printed(printed)
+        theirs = table.values.astype({k: object for k in keys})
+        values = _in_order(means.merge(theirs, how="outer", on=["row", *keys]), [means, theirs], keys)
+        source = table.label
+        values["status"] = values["status"].fillna("missing")
+    values = values.assign(difference=values["ours"] - values["paper"])
+    partial = (values["runs"].fillna(0) != values["wanted"].fillna(0)) & values["ours"].notna()
+    extra = ["* not all runs of the grid have finished"] if partial.any() else []
+    columns = ["row", *keys, "paper", "ours", "difference", "sd", "seeds", "runs", "wanted", "status"]
+    return PaperTable(name, title, values[columns].reset_index(drop=True), keys, source, digits, [*notes, *extra])
+
+
+def _in_order(values: pd.DataFrame, parts: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
+    """Rows as the first part has them, columns as the last: what is new to either comes at the end."""
+    rows = list(dict.fromkeys(name for part in parts for name in part["row"]))
+    columns = list(dict.fromkeys(c for part in parts[::-1] for c in map(tuple, part[keys].to_numpy())))
+    places = [
+        (rows.index(row), columns.index(column))
+        for row, column in zip(values["row"], map(tuple, values[keys].to_numpy()), strict=True)
+    ]
+    return values.iloc[sorted(range(len(places)), key=places.__getitem__)]
+
+
+def averages(runs: pd.DataFrame, row: str, key: str, metric: str) -> pd.DataFrame:
+    """The mean over all values of `key`, under the name "average"."""
+    return mean_over_seeds(runs, [row], metric).assign(**{key: "average"})
+
+
+def reasons(runs: pd.DataFrame) -> list[str]:
+    """Why runs have no figures: a line per reason."""
+    if runs.empty:
+        return []
+    absent = runs[runs["status"].isin(["undefined", "failed"])]
+    counted = absent.groupby([absent["status"].astype(str), absent["reason"].astype(str)], sort=False).size()
+    return [f"{status} ({count} runs): {reason}" for (status, reason), count in counted.items()]  # type: ignore[misc]
+
+
+_HEADINGS = {"batch_size": "B", "n": "N", "dims": "", "k": "k", "metric": ""}
+
+
+def _heading(key: str, value: object) -> str:
+    if key == "dims":
+        return f"{value}D"
+    if key == "metric" or isinstance(value, str):
+        return str(value).replace("_", " ")
+    return f"{_HEADINGS.get(key, key)}={value}"
