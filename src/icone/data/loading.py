@@ -87,7 +87,7 @@ def load_for_inference(
     progress: Progress | None = None,
     only: Collection[str] | None = None,
 ) -> Dataset:
-    """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists what was left out."""
+    """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
     source = open_source(spec, config)
     chosen = None if only is None else [i for i, name in enumerate(source.ids) if name in only]
     facts, skipped = inspect_source(source, config, config.workers, progress, chosen)

@@ -88,8 +88,8 @@ class PaperRun(Stored):
         names = " ".join(self.experiments) + (" --smoke" if self.smoke else "")
         place = f" --store {self.store}" if self.store else ""
         console.print(
-            f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, {tally.failed} failed"
-            f"  (next: icone paper show {names}{place})",
+            f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
+            f"{tally.failed} failed  (next: icone paper show {names}{place})",
             highlight=False,
             soft_wrap=True,
         )
@@ -120,7 +120,7 @@ class PaperRun(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperShow(Stored):
-    """Tables in the terminal with the paper's numbers beside ours; figures as PDF and PNG, numbers as CSV and Parquet."""
+    """Tables with the paper's numbers beside ours; figures as PDF and PNG, numbers as CSV and Parquet."""
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""

@@ -36,7 +36,8 @@ TRAINING_SPLIT = {
     "fracturemnist3d": 1027, "synapsemnist3d": 1230, "vesselmnist3d": 1335,
 }  # fmt: skip
 """Images in the official training splits, for estimates before any data is read."""
-SMOKE = {2: ("synthetic:cells@32x60", "synthetic:cells@32x75"), 3: ("synthetic:shapes@16x56", "synthetic:shapes@16x70")}
+SMOKE = {2: ("synthetic:cells@32x60", "synthetic:cells@48x60"), 3: ("synthetic:shapes@16x60", "synthetic:shapes@20x60")}
+SMOKE_SUBSET = 60
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def find_dataset(name: str, options: Options) -> Dataset:
         return Dataset(title, f"medmnist:{bare}@{size}", dims, subset, TRAINING_SPLIT.get(bare))
     if name.startswith("synthetic:"):
         synthetic = open_synthetic(name, "train")
-        return Dataset(name.removeprefix("synthetic:"), name, synthetic.spatial_dims, options.subset, len(synthetic))
+        subset = options.subset or (SMOKE_SUBSET if options.smoke else None)
+        return Dataset(name.removeprefix("synthetic:"), name, synthetic.spatial_dims, subset, len(synthetic))
     path = Path(name).expanduser().resolve()
     if not path.exists():
         known = ", ".join([*PAPER_2D, *PAPER_3D])

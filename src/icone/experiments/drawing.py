@@ -50,13 +50,11 @@ def style_of(name: str, position: int = 0) -> tuple[str, str]:
 
 
 @contextmanager
-def panels(rows: int, columns: int, width: float, height: float, *, own_axes: bool = True) -> Iterator[tuple[Figure, list[Axes]]]:
+def panels(rows: int, columns: int, width: float, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure of equal panels in the house style, `width` and `height` inches each."""
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False,
-            sharex=not own_axes, sharey=not own_axes,
-        )  # fmt: skip
+        size = (width * columns, height * rows)
+        figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
         plt.close(figure)
         yield figure, list(axes.flat)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import resource
 import shutil
@@ -23,7 +24,7 @@ from icone.data.source import one_line
 from icone.errors import NotEnoughMemory, UndefinedError
 from icone.experiments.measuring import Measured, measure
 from icone.experiments.node_cache import on_this_node
-from icone.experiments.outcome import Outcome
+from icone.experiments.outcome import Outcome, Status
 from icone.experiments.spec import RunSpec
 from icone.pretraining import pretrain
 from icone.runs import Run
@@ -70,33 +71,48 @@ def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
     Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`).
     """
     began = time.monotonic()
+    note_execution(folder)
     device = pick_device(setting.device)
-    about = {"host": platform.node(), "device": _device_name(device)}
-    folder.mkdir(parents=True, exist_ok=True)
     with _log(folder) as console, _peak_memory(device) as peak:
         try:
             measured = _train_and_measure(spec, folder, setting, console)
-            status, reason, error = "done", None, None
+            end = _End("done")
         except UndefinedError as undefined:
-            measured, status, reason, error = Measured(), "undefined", str(undefined), None
-        except Exception as failure:
-            measured, status, reason, error = Measured(), "failed", _reason(failure), failure
+            measured, end = Measured(), _End("undefined", str(undefined))
+        except Exception as error:
+            too_large = isinstance(error, (NotEnoughMemory, MemoryError, torch.OutOfMemoryError))
+            measured, end = Measured(), _End("failed", _reason(error), too_large)
             console.print_exception()
     outcome = Outcome(
-        status=status,  # type: ignore[arg-type]
-        reason=reason,
+        **end._asdict(),
         metrics=measured.metrics,
         trace=measured.trace,
         notes=measured.notes,
         seconds=round(time.monotonic() - began, 3),
         train_seconds=round(measured.train_seconds, 3),
         peak_bytes=peak.bytes,
-        out_of_memory=isinstance(error, (NotEnoughMemory, MemoryError, torch.OutOfMemoryError)),
+        device_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        **about,
+        host=platform.node(),
+        device=_device_name(device),
     )
-    _tidy(folder, spec, outcome, setting.keep_encoders)
+    _tidy(folder, outcome, setting.keep_encoders)
     return outcome
+
+
+class _End(NamedTuple):
+    """How a run ended, in the words of `Outcome`."""
+
+    status: Status
+    reason: str | None = None
+    out_of_memory: bool = False
+
+
+def note_execution(folder: Path) -> None:
+    """Count an execution in the folder of its run, so that it can be told afterwards how often it was begun."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "executions").open("a") as file:
+        file.write(f"{platform.node()} {os.getpid()}\n")
 
 
 def _train_and_measure(spec: RunSpec, folder: Path, setting: Setting, console: Console) -> Measured:
@@ -157,7 +173,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)} ({Path(place.filename).name}:{place.lineno})"
 
 
-def _tidy(folder: Path, spec: RunSpec, outcome: Outcome, keep_encoder: bool) -> None:
+def _tidy(folder: Path, outcome: Outcome, keep_encoder: bool) -> None:
     """Leave what pictures need, the encoder where it was asked for, and the log where there is something to read."""
     run = Run(folder / TRAINING)
     if outcome.status == "done":

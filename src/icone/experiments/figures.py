@@ -59,7 +59,8 @@ def sensitivity(runs: pd.DataFrame, metric: str = "linear_probe") -> pd.DataFram
             {
                 "dims": dims, "method": method, "smallest": int(line["batch_size"].iloc[0]),
                 "largest": int(line["batch_size"].iloc[-1]), "drop": accuracy[-1] - accuracy[0],
-                "pearson": math.nan if steady else float(np.corrcoef(size, accuracy)[0, 1]), "accuracy": accuracy.mean(),
+                "pearson": math.nan if steady else float(np.corrcoef(size, accuracy)[0, 1]),
+                "accuracy": accuracy.mean(),
             }
         )  # fmt: skip
     return pd.DataFrame(rows, columns=["dims", "method", "smallest", "largest", "drop", "pearson", "accuracy"])
@@ -79,7 +80,9 @@ def sensitivity_figure(table: pd.DataFrame) -> Figure:
             for name, x, y in zip(part["method"], part["pearson"], part["accuracy"], strict=True):
                 colour, mark = style_of(name)
                 plane.scatter([x], [y], color=colour, marker=mark, s=45, label=name, zorder=3)
-            plane.set(xlim=(-1.1, 1.1), xlabel="correlation of accuracy with log2 B", ylabel="mean balanced accuracy (%)")
+            plane.set(
+                xlim=(-1.1, 1.1), xlabel="correlation of accuracy with log2 B", ylabel="mean balanced accuracy (%)"
+            )
             plane.axvline(0, color="#bbbbbb", linewidth=0.6)
         if not dimensions:
             for axis in axes:

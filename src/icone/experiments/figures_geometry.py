@@ -20,7 +20,7 @@ METRICS = ("rankme", "lidar", "effective_rank", "alignment", "uniformity")
 
 
 def geometry_figure(runs: pd.DataFrame) -> Figure:
-    """Alignment against uniformity and effective rank against accuracy (3D); RankMe and LiDAR against batch size (2D)."""
+    """Alignment against uniformity, effective rank against accuracy (3D); RankMe, LiDAR against batch size (2D)."""
     volumes, images = runs[runs["dims"] == 3], runs[runs["dims"] == 2]
     with panels(2, 2, 4.2, 3.1) as (figure, axes):
         _plane(figure, axes[0], volumes)
@@ -112,7 +112,9 @@ def _map(axis: Axes, folder: Path, status: str) -> None:
     xy, labels = _coordinates(folder)
     for code, name in enumerate(np.unique(labels)):
         members = xy[labels == name]
-        axis.scatter(*members.T, s=2.5, color=COLOURS[code % len(COLOURS)], linewidths=0, rasterized=True)
+        axis.scatter(
+            members[:, 0], members[:, 1], s=2.5, color=COLOURS[code % len(COLOURS)], linewidths=0, rasterized=True
+        )
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set(visible=True, color="#cccccc", linewidth=0.6)
 

@@ -90,16 +90,30 @@ def distribution_figure(runs: pd.DataFrame) -> Figure:
         for axis, metric in zip(axes, metrics, strict=True):
             scale = 100 if metric in PERCENT else 1
             for i, variant in enumerate(variants):
-                values = scale * runs.loc[runs["variant"] == variant, metric].dropna() if metric in runs else pd.Series()
+                values = (
+                    scale * runs.loc[runs["variant"] == variant, metric].dropna() if metric in runs else pd.Series()
+                )
                 places = i + rng.uniform(-0.18, 0.18, len(values))
-                axis.scatter(places, values, s=9, color=_colour(i), alpha=0.75, linewidths=0, label="one seed" if i == 0 else None)
+                axis.scatter(
+                    places,
+                    values,
+                    s=9,
+                    color=_colour(i),
+                    alpha=0.75,
+                    linewidths=0,
+                    label="one seed" if i == 0 else None,
+                )
                 number = printed[(printed["row"] == variant) & (printed["metric"] == metric)]["paper"]
                 axis.scatter([i] * len(number), number, marker="D", s=26, facecolors="none", edgecolors="black",
                              linewidths=1.1, zorder=4, label="paper" if i == 0 else None)  # fmt: skip
             names = [MATHEMATICS.get(v, v.removesuffix(" IConE")) for v in variants]
             axis.set_xticks(range(len(variants)), names, rotation=40, ha="right")
             axis.set_xlim(-0.5, len(variants) - 0.5)
-            axis.set_title("linear probe (%)" if metric == "linear_probe" else NAMES[metric].replace("alignment of ", "alignment,\n"))
+            axis.set_title(
+                "linear probe (%)"
+                if metric == "linear_probe"
+                else NAMES[metric].replace("alignment of ", "alignment,\n")
+            )
         shared_legend(figure, axes[:1])
         _mathematics(figure)
     return figure
@@ -135,7 +149,7 @@ def _circle(axis: Axes, xy: np.ndarray, labels: np.ndarray) -> None:
 
 
 def _scatter(axis: Axes, xy: np.ndarray, labels: np.ndarray) -> None:
-    axis.scatter(*xy.T, c=[COLOURS[i] for i in labels], s=2.5, linewidths=0, rasterized=True, zorder=2)
+    axis.scatter(xy[:, 0], xy[:, 1], c=[COLOURS[i] for i in labels], s=2.5, linewidths=0, rasterized=True, zorder=2)
     axis.set(xticks=[], yticks=[], aspect="equal")
     axis.spines[:].set_visible(False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,7 @@ SMOKE_HEADS = {
     "supcon": ("out=16",),
 }
 SMOKE_ENCODER: dict[int, dict[str, Any]] = {
-    2: {"encoder": "resnet10t"},
+    2: {"encoder": "test_vit"},
     3: {"encoder": "resnet10_3d", "norm": "group", "width": 0.125, "features": 32},
 }
 
@@ -74,16 +75,18 @@ class Cell:
     labels: dict[str, Any]
 
 
+@functools.lru_cache(4)
 def stability_2d(options: Options) -> list[Cell]:
     return list(_stability(options, 2))
 
 
+@functools.lru_cache(4)
 def stability_3d(options: Options) -> list[Cell]:
     return list(_stability(options, 3))
 
 
 def stability(options: Options) -> list[Cell]:
-    return [*_stability(options, 2), *_stability(options, 3)]
+    return [*stability_2d(options), *stability_3d(options)]
 
 
 def knn_3d(options: Options) -> list[Cell]:
@@ -105,7 +108,7 @@ def imbalance(options: Options) -> list[Cell]:
     return [
         _cell(options, data, method, largest, seed, {"k": k}, imbalance=None if k == 1 else float(k))
         for dims in (2, 3)
-        for data in datasets(options, dims)
+        for data in _few(options, dims)
         for method in _methods(options, SELF_SUPERVISED)
         for k in ratios
         for seed in _seeds(options)
@@ -118,12 +121,15 @@ def supervised(options: Options) -> list[Cell]:
     cells = [
         _cell(options, data, method, size, seed)
         for dims in (2, 3)
-        for data in datasets(options, dims)
+        for data in _few(options, dims)
         for method in _methods(options, SUPERVISED)
         for size in sizes
         for seed in _seeds(options)
     ]
-    return [_with_untrained(c) if c.labels["method"] == "Cross-Entropy" and c.labels["batch_size"] == max(sizes) else c for c in cells]
+    return [
+        _with_untrained(c) if c.labels["method"] == "Cross-Entropy" and c.labels["batch_size"] == max(sizes) else c
+        for c in cells
+    ]
 
 
 def regularisers(options: Options) -> list[Cell]:
@@ -134,7 +140,7 @@ def regularisers(options: Options) -> list[Cell]:
     return [
         _cell(options, data, "icone", size, seed, {"variant": title}, extra=extra)
         for dims in (2, 3)
-        for data in datasets(options, dims)
+        for data in _few(options, dims)
         for title, extra in variants.items()
         for size in _batch_sizes(options, BATCH_SIZES[:-1])
         for seed in _seeds(options)
@@ -143,11 +149,8 @@ def regularisers(options: Options) -> list[Cell]:
 
 def dataset_sizes(options: Options) -> list[Cell]:
     numbers = (30, 60) if options.smoke else SIZES
-    return [
-        cell
-        for n in numbers
-        for cell in _stability(dataclasses.replace(options, subset=n), 2, more={"n": n})
-    ]  # fmt: skip
+    each = [dataclasses.replace(options, subset=n) for n in numbers]
+    return [cell for o in each for cell in _stability(o, 2, sets=_few(o, 2), more={"n": o.subset})]
 
 
 def views(options: Options) -> list[Cell]:
@@ -158,9 +161,7 @@ def views(options: Options) -> list[Cell]:
 def init_scales(options: Options) -> list[Cell]:
     scales = INIT_SCALES[:2] if options.smoke else INIT_SCALES
     default = INIT_SCALES[0]
-    return _icone_2d(
-        options, [({"variant": s}, {"extra": () if s == default else (f"init_std={s}",)}) for s in scales]
-    )
+    return _icone_2d(options, [({"variant": s}, {"extra": () if s == default else (f"init_std={s}",)}) for s in scales])
 
 
 def natural_images(options: Options) -> list[Cell]:
@@ -215,10 +216,15 @@ def _stability(
                     yield _cell(options, data, method, size, seed, more)
 
 
+def _few(options: Options, dims: int) -> list[Dataset]:
+    """The data sets; of the miniature's only the first, which is enough to see that an experiment works."""
+    return datasets(options, dims)[: 1 if options.smoke else None]
+
+
 def _icone_2d(options: Options, variants: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[Cell]:
     return [
         _cell(options, data, "icone", size, seed, labels, **changes)
-        for data in datasets(options, 2)
+        for data in _few(options, 2)
         for labels, changes in variants
         for size in _batch_sizes(options, BATCH_SIZES[:-1])
         for seed in _seeds(options)

@@ -20,7 +20,9 @@ STEP_SECONDS = 0.024
 """The model where nothing like a run was measured: an eager step of ViT-S/16 with two views on an H200, the same from
 batch 1 to 64 because it waits for kernel launches."""
 HELD_OUT = 0.2
-MODEL = f"~: by a model of {1000 * STEP_SECONDS:.0f} ms per step; other figures from the measured seconds of finished runs"
+MODEL = (
+    f"~: by a model of {1000 * STEP_SECONDS:.0f} ms per step; other figures from the measured seconds of finished runs"
+)
 
 
 class Line(NamedTuple):

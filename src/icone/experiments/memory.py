@@ -51,7 +51,9 @@ def memory_table(measured: pd.DataFrame) -> PaperTable:
     wanted = {"n": (5000, 10_000, 50_000, 100_000), "batch_size": (4, 16, 64)}
     ours = ours[ours["n"].isin(wanted["n"]) & ours["batch_size"].isin(wanted["batch_size"])]
     ours = ours[ours["row"].astype(str).str.startswith("IConE")]
-    notes = [] if len(ours) else ["not measured: run benchmarks/memory.py on a GPU and name its file with --measurements"]
+    notes = (
+        [] if len(ours) else ["not measured: run benchmarks/memory.py on a GPU and name its file with --measurements"]
+    )
     return beside_paper(
         ours, name="memory", title="peak GPU memory (GB)", keys=["n", "batch_size"], printed="memory", notes=notes
     )

@@ -33,6 +33,8 @@ class Outcome:
     """Of that, the epochs."""
     peak_bytes: int = 0
     """Largest memory: what PyTorch reserved on the GPU, or the resident memory of the process on a CPU."""
+    device_bytes: int = 0
+    """Memory of the GPU it ran on; 0 on a CPU."""
     out_of_memory: bool = False
     device: str = ""
     host: str = ""

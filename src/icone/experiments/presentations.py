@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,8 +64,14 @@ def knn(scene: Scene) -> Presentation:
 
 def sensitivity(scene: Scene) -> Presentation:
     """Drop from the largest to the smallest batch, and correlation with batch size."""
-    found = figures.sensitivity(scene.runs) if "linear_probe" in scene.runs else pd.DataFrame(columns=["dims", "method", "drop", "pearson", "accuracy"])
-    long = found.melt(["dims", "method"], ["drop", "pearson", "accuracy"], "metric", "ours").rename(columns={"method": "row"})
+    found = (
+        figures.sensitivity(scene.runs)
+        if "linear_probe" in scene.runs
+        else pd.DataFrame(columns=["dims", "method", "drop", "pearson", "accuracy"])
+    )
+    long = found.melt(["dims", "method"], ["drop", "pearson", "accuracy"], "metric", "ours").rename(
+        columns={"method": "row"}
+    )
     seeds = scene.runs["seed"].nunique()
     long = long.assign(sd=float("nan"), seeds=seeds, runs=1, wanted=1, status="done")
     table = beside_paper(long, name=scene.name, title="drop (points), correlation with log2 B, mean accuracy (%)",
@@ -78,11 +85,15 @@ def umap(scene: Scene) -> Presentation:
 
 
 def geometry(scene: Scene) -> Presentation:
-    return Presentation(_geometry_tables(scene, ["dims", "batch_size"]), {scene.name: figures_geometry.geometry_figure(scene.runs)})
+    return Presentation(
+        _geometry_tables(scene, ["dims", "batch_size"]), {scene.name: figures_geometry.geometry_figure(scene.runs)}
+    )
 
 
 def metrics(scene: Scene) -> Presentation:
-    return Presentation(_geometry_tables(scene, ["dataset", "batch_size"]), {scene.name: figures_geometry.metrics_figure(scene.runs)})
+    return Presentation(
+        _geometry_tables(scene, ["dataset", "batch_size"]), {scene.name: figures_geometry.metrics_figure(scene.runs)}
+    )
 
 
 def imbalance(scene: Scene) -> Presentation:
@@ -90,7 +101,9 @@ def imbalance(scene: Scene) -> Presentation:
     thinned = scene.runs[scene.runs["k"] > 1]
     tables = [
         metric_table(scene.runs, name="overall", title="balanced accuracy (%)", row="method", keys=["k"]),
-        metric_table(thinned, name="minority", title="minority classes (%)", row="method", keys=["k"], metric="minority"),
+        metric_table(
+            thinned, name="minority", title="minority classes (%)", row="method", keys=["k"], metric="minority"
+        ),
     ]
     return Presentation(tables, {scene.name: figures.imbalance_figure(scene.runs)})
 
@@ -157,7 +170,7 @@ def synthetic(scene: Scene) -> Presentation:
 def hyperparameters(scene: Scene) -> Presentation:
     """The settings of the paper beside the defaults of this package."""
     default = PretrainConfig(source="")
-    ours = {
+    ours: dict[object, object] = {
         "optimizer": "AdamW",
         "learning rate": default.lr,
         "weight decay": default.weight_decay,
@@ -165,12 +178,18 @@ def hyperparameters(scene: Scene) -> Presentation:
         "epochs": default.epochs,
         "views": default.views,
         "anchor initialisation": f"N(0, {method_options('icone')['init_std']})",
+        **{("embedding dimension", dims): _dimension(dims) for dims in (2, 3)},
     }
     printed = read_printed("hyperparameters").values
-    values = printed.assign(ours=[ours.get(row, _dimension(dims)) for row, dims in zip(printed["row"], printed["dims"], strict=True)])
-    values["difference"] = ["" if str(p) == str(o) else "differs" for p, o in zip(values["paper"], values["ours"], strict=True)]
+    values = printed.assign(ours=[str(ours.get((row, dims), ours.get(row))) for row, dims in _pairs(printed)])
+    values["paper"] = values["paper"].astype(str)
+    values["difference"] = ["" if p == o else "differs" for p, o in zip(values["paper"], values["ours"], strict=True)]
     values = values.assign(sd=None, seeds=0, runs=0, wanted=0, status="done")
     return Presentation([PaperTable("hyperparameters", "settings", values, ["dims"], "tab:hyperparams", None)])
+
+
+def _pairs(table: pd.DataFrame) -> Iterator[tuple[str, int]]:
+    return zip(table["row"], table["dims"], strict=True)
 
 
 def _dimension(dims: int) -> int:

@@ -33,7 +33,7 @@ COLUMNS: dict[str, str] = {
     "epoch": "Int64",
     "value": "float64",
 }
-"""Columns and types. `metric` and `value` are missing where a run has no figures; `epoch` where a figure is the last."""
+"""Columns and types. `metric` and `value` are empty where a run has no figures; `epoch` where a figure is the last."""
 
 _FROM_CONFIG = ("source", "subset", "imbalance", "method", "batch_size", "views", "epochs", "lr", "encoder", "seed")
 

@@ -17,6 +17,8 @@ FORMAT = 1
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
+_NESTED = {"image_views", "volume_views", "point_views"}
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +38,13 @@ class RunSpec:
     @functools.cached_property
     def key(self) -> str:
         """Name of the run: a digest of what determines its result, not of where or how it is executed."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+        return hashlib.sha256(_canonical(self.identity()).encode()).hexdigest()[:KEY_LENGTH]
 
     def identity(self) -> dict[str, Any]:
         """What determines the result, as JSON can hold it."""
-        config = {name: _plain(getattr(self.config, name)) for name in _DETERMINING}
-        measured = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "config"}
-        return {"format": FORMAT, **config, **{f"measure_{name}": value for name, value in measured.items()}}
+        config = {name: getattr(self.config, name) for name in _DETERMINING}
+        config |= {name: _views(config[name]) for name in _NESTED}
+        return {"format": FORMAT, **config, **{f"measure_{name}": getattr(self, name) for name in _MEASURES}}
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -57,16 +58,15 @@ class RunSpec:
         }
 
 
+_MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name != "config"]
+
+
 def spec_from_json(plain: dict[str, Any]) -> RunSpec:
     """The inverse of `RunSpec.to_json`."""
     return RunSpec(**{**plain, "config": from_json(plain["config"]), "trace": tuple(plain["trace"])})
 
 
-def _plain(value: object) -> object:
-    return _views(value) if dataclasses.is_dataclass(value) else value
-
-
 @functools.cache
-def _views(value: Any) -> dict[str, Any]:
-    """Views are few and the same for most runs of a sweep; turning them into dictionaries is most of the work."""
-    return dataclasses.asdict(value)
+def _views(value: Any) -> str:
+    """Views are few and the same for most runs of a sweep; turning them into text would be most of the work."""
+    return _canonical(dataclasses.asdict(value))

@@ -55,7 +55,9 @@ class Store:
             for name in ("outcomes", "runs", "claims", "requests"):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cannot use {self.folder} as a store ({error.strerror}): choose another --store") from error
+            raise InputError(
+                f"cannot use {self.folder} as a store ({error.strerror}): choose another --store"
+            ) from error
         return self
 
     def run_folder(self, key: str) -> Path:
@@ -77,14 +79,8 @@ class Store:
         finally:
             lock.release()
 
-    def note_start(self, key: str) -> None:
-        """Count an execution, so that it can be told afterwards how often a run was begun."""
-        folder = self.run_folder(key)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "executions").open("a") as file:
-            file.write(f"{os.getpid()}\n")
-
     def executions(self, key: str) -> int:
+        """How often a run was begun, by whomever."""
         path = self.run_folder(key) / "executions"
         return len(path.read_text().splitlines()) if path.is_file() else 0
 

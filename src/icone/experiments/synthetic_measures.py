@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.metrics import silhouette_score
 
 from icone.data import load_for_inference, stratified_split
@@ -37,7 +38,7 @@ def measure_synthetic(run: Run, spec: RunSpec) -> tuple[dict[str, float], list[P
         trace += [Point(epoch, name, value) for name, value in figures.items()]
         if epoch in shown_epochs(spec.trace):
             kept[epoch] = on_circle.astype(np.float32)
-    points = np.stack([np.ravel(image) for image in data.images_at(np.arange(len(data))).numpy()])
+    points = np.stack([np.ravel(image) for image in data.images_at(torch.arange(len(data))).numpy()])
     panels = {"points": points, "labels": labels, **{f"epoch_{epoch}": xy for epoch, xy in kept.items()}}
     return figures, trace, panels
 

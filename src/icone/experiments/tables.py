@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.table import Table
@@ -42,7 +44,9 @@ class PaperTable:
         table.add_column("")
         for column in columns:
             table.add_column("\n".join(_heading(k, v) for k, v in zip(self.keys, column, strict=True)), justify="right")
-        cells = {(row["row"], *(row[k] for k in self.keys)): row for row in values.to_dict("records")}
+        cells: dict[tuple[object, ...], Any] = {
+            (row["row"], *(row[k] for k in self.keys)): row for row in values.to_dict("records")
+        }
         has_paper = bool(values["paper"].notna().any())
         for name in dict.fromkeys(values["row"]):
             found = [cells.get((name, *column)) for column in columns]
@@ -59,14 +63,15 @@ class PaperTable:
     def save(self, folder: Path) -> list[Path]:
         """The long form as CSV and Parquet."""
         written = [folder / f"{self.name}.{suffix}" for suffix in ("csv", "parquet")]
-        plain = self.values.astype({k: str for k in ("row", *self.keys)})
+        mixed = [name for name in ("paper", "ours", "difference") if self.values[name].dtype == object]
+        plain = self.values.astype(dict.fromkeys(("row", *self.keys, *mixed), str))
         with replacing(written[0]) as temporary:
             plain.to_csv(temporary, index=False)
         with replacing(written[1]) as temporary:
             plain.to_parquet(temporary, index=False)
         return written
 
-    def _ours(self, cell: dict[str, object] | None) -> str:
+    def _ours(self, cell: dict[str, Any] | None) -> str:
         if cell is None:
             return ""
         number = self._number(cell["ours"])
@@ -110,15 +115,22 @@ def metric_table(
 
 
 def beside_paper(
-    means: pd.DataFrame, *, name: str, title: str, keys: list[str], printed: str | None, notes: list[str], digits: int = 1
+    means: pd.DataFrame,
+    *,
+    name: str,
+    title: str,
+    keys: list[str],
+    printed: str | None,
+    notes: list[str],
+    digits: int = 1,
 ) -> PaperTable:
     """Put the printed numbers beside ours; rows that only the paper has are kept, so that gaps are seen."""
-    means = means.astype({"row": str, **{k: object for k in keys}})
+    means = means.astype({"row": str, **dict.fromkeys(keys, object)})
     if printed is None:
         values, source = means.assign(paper=float("nan")), PICTURE_ONLY
     else:
         table = read_printed(printed)
-        theirs = table.values.astype({k: object for k in keys})
+        theirs = table.values.astype(dict.fromkeys(keys, object))
         values = _in_order(means.merge(theirs, how="outer", on=["row", *keys]), [means, theirs], keys)
         source = table.label
         values["status"] = values["status"].fillna("missing")
@@ -150,8 +162,8 @@ def reasons(runs: pd.DataFrame) -> list[str]:
     if runs.empty:
         return []
     absent = runs[runs["status"].isin(["undefined", "failed"])]
-    counted = absent.groupby([absent["status"].astype(str), absent["reason"].astype(str)], sort=False).size()
-    return [f"{status} ({count} runs): {reason}" for (status, reason), count in counted.items()]  # type: ignore[misc]
+    counted = Counter(zip(absent["status"].astype(str), absent["reason"].astype(str), strict=True))
+    return [f"{status} ({count} runs): {reason}" for (status, reason), count in counted.items()]
 
 
 _HEADINGS = {"batch_size": "B", "n": "N", "dims": "", "k": "k", "metric": ""}

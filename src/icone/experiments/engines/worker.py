@@ -73,5 +73,4 @@ def _job(store: Store, task: Task, reports: dict[str, Report]) -> Job:
             store.record(spec, outcome)
         reports[spec.key] = Report(spec.key, "finished", outcome)
 
-    store.note_start(spec.key)
     return Job(spec, store.run_folder(spec.key), finish)
