@@ -77,9 +77,7 @@ def test_means_are_over_data_sets_first_and_spread_over_seeds() -> None:
     )
     means = mean_over_seeds(runs, ["method"], "x").set_index("method")
     assert means.loc["a", "mean"] == pytest.approx(0.6)
-    assert means.loc["a", "sd"] == pytest.approx(
-        0.2 / math.sqrt(2)
-    )  # of 0.5 and 0.7: data sets differ, that is no noise
+    assert means.loc["a", "sd"] == pytest.approx(0.2 / math.sqrt(2))  # of 0.5 and 0.7, one per seed
     assert means.loc["b", "status"] == "undefined"
     assert math.isnan(means.loc["b", "mean"])
 

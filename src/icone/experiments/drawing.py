@@ -29,6 +29,8 @@ STYLES: dict[str, tuple[str, str]] = {
     "DINO": ("#B3A100", "X"),
     "DIET": ("#8C8C8C", "<"),
 }
+LEGEND_INCHES = 1.0
+"""Width of one entry of a legend."""
 NAMES = {
     "linear_probe": "balanced accuracy (%)",
     "minority": "minority-class accuracy (%)",
@@ -86,21 +88,21 @@ def logarithmic_ticks(axis: Axes, values: Sequence[float]) -> None:
     axis.set_xlim(min(values) / 1.3, max(values) * 1.3)
 
 
-def shared_legend(figure: Figure, axes: Sequence[Axes], columns: int = 8, title: str | None = None) -> None:
-    """One legend below all panels, with every name once."""
+def shared_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """One legend below all panels, with every name once, in as many columns as fit."""
     found = {}
     for axis in axes:
         handles, names = axis.get_legend_handles_labels()
         found.update(dict(zip(names, handles, strict=True)))
     if found:
-        figure.legend(
-            found.values(), found.keys(), loc="outside lower center", ncols=min(columns, len(found)), title=title
-        )
+        columns = max(1, int(figure.get_figwidth() / LEGEND_INCHES))
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(columns, len(found)))
 
 
 def say_empty(axis: Axes, text: str = "no finished runs") -> None:
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color="#777777")
     axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:

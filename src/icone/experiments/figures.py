@@ -31,7 +31,7 @@ def per_dataset_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figu
             _curves(axis, runs[runs["dataset"] == name], metric, name)
         for axis in axes[len(names) :]:
             axis.remove()
-        shared_legend(figure, axes[: len(names)], 4 * columns if columns > 1 else 3)
+        shared_legend(figure, axes[: len(names)])
     return figure
 
 
@@ -58,7 +58,8 @@ def sensitivity(runs: pd.DataFrame, metric: str = "linear_probe") -> pd.DataFram
         rows.append(
             {
                 "dims": dims, "method": method, "smallest": int(line["batch_size"].iloc[0]),
-                "largest": int(line["batch_size"].iloc[-1]), "drop": accuracy[-1] - accuracy[0],
+                "largest": int(line["batch_size"].iloc[-1]),
+                "drop": accuracy[-1] - accuracy[0] if len(line) > 1 else math.nan,
                 "pearson": math.nan if steady else float(np.corrcoef(size, accuracy)[0, 1]),
                 "accuracy": accuracy.mean(),
             }
@@ -72,9 +73,11 @@ def sensitivity_figure(table: pd.DataFrame) -> Figure:
     with panels(max(1, len(dimensions)), 2, 4.0, 2.9) as (figure, axes):
         for i, dims in enumerate(dimensions):
             bars, plane = axes[2 * i : 2 * i + 2]
-            part = table[table["dims"] == dims].sort_values("drop")
+            part = table[table["dims"] == dims].sort_values("drop", ascending=False, na_position="first")
             colours = [style_of(name)[0] for name in part["method"]]
-            bars.barh(part["method"], part["drop"], color=colours)
+            ends = zip(part["method"], part["largest"], part["smallest"], strict=True)
+            spans = [f"{method} ({largest} → {smallest})" for method, largest, smallest in ends]
+            bars.barh(spans, part["drop"].fillna(0), color=colours)
             bars.axvline(0, color="black", linewidth=0.6)
             bars.set(xlabel="drop of balanced accuracy (points)", title=f"{dims}D: largest to smallest batch")
             for name, x, y in zip(part["method"], part["pearson"], part["accuracy"], strict=True):
@@ -83,6 +86,7 @@ def sensitivity_figure(table: pd.DataFrame) -> Figure:
             plane.set(
                 xlim=(-1.1, 1.1), xlabel="correlation of accuracy with log2 B", ylabel="mean balanced accuracy (%)"
             )
+            plane.set_xticks([-1, -0.5, 0, 0.5, 1])
             plane.axvline(0, color="#bbbbbb", linewidth=0.6)
         if not dimensions:
             for axis in axes:

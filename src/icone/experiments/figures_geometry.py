@@ -112,9 +112,8 @@ def _map(axis: Axes, folder: Path, status: str) -> None:
     xy, labels = _coordinates(folder)
     for code, name in enumerate(np.unique(labels)):
         members = xy[labels == name]
-        axis.scatter(
-            members[:, 0], members[:, 1], s=2.5, color=COLOURS[code % len(COLOURS)], linewidths=0, rasterized=True
-        )
+        colour = COLOURS[code % len(COLOURS)]
+        axis.scatter(members[:, 0], members[:, 1], s=2.5, color=colour, linewidths=0, rasterized=True)
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set(visible=True, color="#cccccc", linewidth=0.6)
 

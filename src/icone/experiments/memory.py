@@ -81,5 +81,5 @@ def sweep_figure(measured: pd.DataFrame, column: str) -> Figure:
             axis.set_ylabel("peak memory (GB)" if column == "peak_gb" else f"hours for {EPOCHS} epochs")
         for axis in axes[len(sizes) :]:
             axis.remove()
-        shared_legend(figure, axes[: len(sizes)], 5)
+        shared_legend(figure, axes[: len(sizes)])
     return figure
