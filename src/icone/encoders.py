@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from icone.errors import InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
+DEFAULT_FEATURES = {0: 64, 2: 384, 3: 512}
+"""Size of the representation of the default encoders."""
 VOLUME_ENCODERS = ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")
 SMALLEST_VOLUME = 16
 """The networks halve a volume five times; from a smaller one the last two stages would see a single voxel."""
@@ -101,7 +103,7 @@ def _volumes(
     network = getattr(nets, name.removesuffix("_3d"))(
         spatial_dims=3,
         n_input_channels=in_channels,
-        num_classes=features or 512,
+        num_classes=features or DEFAULT_FEATURES[3],
         conv1_t_size=7,
         conv1_t_stride=2,
         widen_factor=width,
@@ -110,7 +112,7 @@ def _volumes(
     )
     if norm != "batch":
         _replace_batch_norm(network, NORMS[norm])
-    network.num_features = features or 512
+    network.num_features = features or DEFAULT_FEATURES[3]
     return cast(nn.Module, network)
 
 
@@ -145,7 +147,7 @@ class MLP(nn.Module):
 def _points(name: str, in_channels: int, features: int | None) -> nn.Module:
     if name != "mlp":
         raise InputError(f"encoder {name} is not for points; the only one is mlp")
-    return MLP(in_channels, features or 64)
+    return MLP(in_channels, features or DEFAULT_FEATURES[0])
 
 
 @torch.no_grad()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,9 +56,7 @@ def test_a_killed_process_and_a_killed_node_lose_nothing(cluster: Any, store: St
 
     def kill(event: Event) -> None:
         finished = len(store.records())
-        if finished >= 2 and "process" not in killed:
-            while not (pids := running(store, keys)):
-                time.sleep(0.02)
+        if finished >= 2 and "process" not in killed and (pids := running(store, keys)):
             os.kill(pids[0], signal.SIGKILL)
             killed.append("process")
         elif finished >= 4 and "node" not in killed:

@@ -18,7 +18,7 @@ def stability_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figure
     with panels(1, len(dimensions), 4.2, 3.2) as (figure, axes):
         for axis, dims in zip(axes, dimensions, strict=True):
             _curves(axis, runs[runs["dims"] == dims], metric, f"{dims}D")
-        shared_legend(figure, axes, 4 * len(dimensions))
+        shared_legend(figure, axes)
     return figure
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from icone.config import PretrainConfig
-from icone.encoders import build_encoder, num_features
+from icone.encoders import DEFAULT_FEATURES
 from icone.experiments import figures, figures_geometry, figures_synthetic
 from icone.experiments.frames import Results, mean_over_seeds
 from icone.experiments.memory import memory_table, read_measurements, sweep_figure
@@ -178,7 +178,7 @@ def hyperparameters(scene: Scene) -> Presentation:
         "epochs": default.epochs,
         "views": default.views,
         "anchor initialisation": f"N(0, {method_options('icone')['init_std']})",
-        **{("embedding dimension", dims): _dimension(dims) for dims in (2, 3)},
+        **{("embedding dimension", dims): DEFAULT_FEATURES[dims] for dims in (2, 3)},
     }
     printed = read_printed("hyperparameters").values
     values = printed.assign(ours=[str(ours.get((row, dims), ours.get(row))) for row, dims in _pairs(printed)])
@@ -190,10 +190,6 @@ def hyperparameters(scene: Scene) -> Presentation:
 
 def _pairs(table: pd.DataFrame) -> Iterator[tuple[str, int]]:
     return zip(table["row"], table["dims"], strict=True)
-
-
-def _dimension(dims: int) -> int:
-    return num_features(build_encoder(in_channels=1, spatial_dims=dims, size={2: 224, 3: 64}[dims]))
 
 
 def _accuracy(

@@ -88,9 +88,9 @@ class LocalEngine:
             worker = next((w for w in self.workers if not w.group), None) or self._hire()
             worker.group = group
             self.packing.start(worker.name, [task.spec for task in group], group[0].alone)
+            worker.connection.send(group)
             for task in group:
                 self.observe(Event("started", task.spec))
-            worker.connection.send(group)
 
     def _listen(self) -> None:
         busy = {worker.connection: worker for worker in self.workers if worker.group}
