@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from icone.errors import InputError
 from icone.experiments.engines.events import Event, Task
 from icone.experiments.engines.local import LocalEngine
 from icone.experiments.executing import Setting
@@ -86,3 +87,12 @@ def test_results_come_back_through_ray(cluster: Any, store: Store, spec: MakeSpe
     LocalEngine(here, CPU, workers=1).run([Task(specs[0])], lambda event: None)
     remote, local = (s.results().query("metric == 'linear_probe'")["value"].tolist() for s in (store, here))
     assert remote[0] == local[0]
+
+
+def test_no_cluster_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**arguments: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(InputError, match=r"ray start --head"):
+        RayEngine(store, CPU)

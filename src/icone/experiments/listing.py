@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from icone.errors import InputError
 from icone.experiments.catalogue import EXPERIMENTS
@@ -65,15 +67,16 @@ def experiment_lines(options: Options, store: Store) -> list[Line]:
 
 
 def listing_table(lines: Sequence[Line]) -> Table:
-    table = Table(caption=MODEL, caption_justify="left")
-    for name in ("experiment", "table or figure", "needs"):
-        table.add_column(name)
-    for name in ("runs", "done", "undefined", "failed", "GPU hours left"):
-        table.add_column(name, justify="right")
+    table = Table(caption=MODEL, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("experiment", no_wrap=True)
+    table.add_column("table or figure, needs", overflow="fold")
+    for name in ("runs", "done", "undef.", "failed", "GPU h left"):
+        table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         hours = f"{'~' if line.modelled else ''}{line.hours_left:.1f}" if line.wanted else ""
         counts = [str(n) if line.wanted else "" for n in (line.wanted, line.done, line.undefined, line.failed)]
-        table.add_row(line.name, line.labels.replace(", ", "\n"), line.needs, *counts, hours)
+        about = Text(line.labels.replace(", ", "\n") + "\n").append(line.needs, style="dim")
+        table.add_row(line.name, about, *counts, hours)
     return table
 
 

@@ -115,7 +115,8 @@ def supervised(scene: Scene) -> Presentation:
         return Presentation([table])
     measured = scene.runs.dropna(subset=["untrained_linear_probe"]).assign(method="untrained encoder", batch_size="any")
     untrained = metric_table(measured, name="untrained", title="untrained encoder (%)", row="method",
-                             keys=["dims"], metric="untrained_linear_probe")  # fmt: skip
+                             keys=["dims"], metric="untrained_linear_probe",
+                             absent="not in the paper")  # fmt: skip
     return Presentation([table, untrained])
 
 

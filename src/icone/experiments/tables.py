@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich import box
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from icone.experiments.frames import mean_over_seeds
 from icone.experiments.printed import read_printed
 from icone.runs import replacing
 
 PICTURE_ONLY = "the paper shows these numbers as a picture only"
+MANY = 7
+"""Columns of numbers that fit into a terminal of 80 characters."""
 PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "untrained_linear_probe"}
 
 
@@ -35,29 +40,34 @@ class PaperTable:
     """Decimals; None shows numbers as they are."""
     notes: list[str] = field(default_factory=list)
 
-    def rendered(self) -> Table:
-        """For a terminal: per row the paper's numbers, ours ± their spread over seeds, and the difference."""
-        values = self.values
-        columns = list(dict.fromkeys(map(tuple, values[self.keys].to_numpy())))
-        table = Table(title=f"{self.title} ({self.source})", title_justify="left", caption_justify="left")
-        table.add_column("")
-        table.add_column("")
+    def rendered(self) -> Group:
+        """For a terminal: per row the paper's numbers, ours ± their spread over seeds, and the difference.
+
+        A table with many columns is shown in parts, one for each value of its first key.
+        """
+        columns = list(dict.fromkeys(map(tuple, self.values[self.keys].to_numpy())))
+        parts = [columns]
+        if len(columns) > MANY and len(self.keys) > 1:
+            parts = [[c for c in columns if c[0] == first] for first in dict.fromkeys(c[0] for c in columns)]
+        tables = [self._part(part) for part in parts]
+        return Group(Text(f"{self.title} ({self.source})", style="bold"), *tables, *map(Text, self.notes))
+
+    def _part(self, columns: list[tuple[Any, ...]]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("", no_wrap=True)
+        table.add_column("", no_wrap=True)
         for column in columns:
             table.add_column("\n".join(_heading(k, v) for k, v in zip(self.keys, column, strict=True)), justify="right")
-        cells: dict[tuple[object, ...], Any] = {
-            (row["row"], *(row[k] for k in self.keys)): row for row in values.to_dict("records")
-        }
-        has_paper = bool(values["paper"].notna().any())
-        for name in dict.fromkeys(values["row"]):
+        records = self.values.to_dict("records")
+        cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
+        has_paper = bool(self.values["paper"].notna().any())
+        for name in dict.fromkeys(self.values["row"]):
             found = [cells.get((name, *column)) for column in columns]
             if has_paper:
                 table.add_row(str(name), "paper", *(self._number(c and c["paper"]) for c in found), style="dim")
             table.add_row("" if has_paper else str(name), "ours", *(self._ours(c) for c in found))
             if has_paper:
-                differences = [self._number(c and c["difference"], sign=True) for c in found]
-                table.add_row("", "difference", *differences, end_section=True)
-        if self.notes:
-            table.caption = "\n".join(self.notes)
+                table.add_row("", "diff.", *(self._number(c and c["difference"], sign=True) for c in found))
         return table
 
     def save(self, folder: Path) -> list[Path]:
@@ -79,7 +89,7 @@ class PaperTable:
             return {"missing": "–", "done": "–"}.get(str(cell["status"]), str(cell["status"]))
         spread = self._number(cell["sd"])
         partial = "*" if cell["runs"] != cell["wanted"] else ""
-        return f"{number} ± {spread}{partial}" if spread else f"{number}{partial}"
+        return f"{number}±{spread}{partial}" if spread else f"{number}{partial}"
 
     def _number(self, value: object, sign: bool = False) -> str:
         if isinstance(value, str):
@@ -99,11 +109,13 @@ def metric_table(
     keys: Sequence[str],
     metric: str = "linear_probe",
     printed: str | None = None,
+    absent: str = PICTURE_ONLY,
     average: bool = False,
 ) -> PaperTable:
     """Mean of a metric over data sets and seeds for every `row` and combination of `keys`, beside the printed numbers.
 
-    `average` adds the mean over the last key to every row, as some of the paper's tables do.
+    `average` adds the mean over the last key to every row, as some of the paper's tables do; `absent` says why there
+    are no printed numbers.
     """
     means = mean_over_seeds(runs, [row, *keys], metric)
     if average:
@@ -111,7 +123,9 @@ def metric_table(
     scale = 100 if metric in PERCENT else 1
     means = means.rename(columns={row: "row", "mean": "ours"})
     means[["ours", "sd"]] *= scale
-    return beside_paper(means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs))
+    return beside_paper(
+        means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs), absent=absent
+    )
 
 
 def beside_paper(
@@ -123,11 +137,12 @@ def beside_paper(
     printed: str | None,
     notes: list[str],
     digits: int = 1,
+    absent: str = PICTURE_ONLY,
 ) -> PaperTable:
     """Put the printed numbers beside ours; rows that only the paper has are kept, so that gaps are seen."""
     means = means.astype({"row": str, **dict.fromkeys(keys, object)})
     if printed is None:
-        values, source = means.assign(paper=float("nan")), PICTURE_ONLY
+        values, source = means.assign(paper=float("nan")), absent
     else:
         table = read_printed(printed)
         theirs = table.values.astype(dict.fromkeys(keys, object))
