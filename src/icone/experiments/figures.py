@@ -76,7 +76,7 @@ def sensitivity_figure(table: pd.DataFrame) -> Figure:
             part = table[table["dims"] == dims].sort_values("drop", ascending=False, na_position="first")
             colours = [style_of(name)[0] for name in part["method"]]
             ends = zip(part["method"], part["largest"], part["smallest"], strict=True)
-            spans = [f"{method} ({largest} → {smallest})" for method, largest, smallest in ends]
+            spans = [f"{m} ({large} → {small})" if large > small else f"{m} (only {small})" for m, large, small in ends]
             bars.barh(spans, part["drop"].fillna(0), color=colours)
             bars.axvline(0, color="black", linewidth=0.6)
             bars.set(xlabel="drop of balanced accuracy (points)", title=f"{dims}D: largest to smallest batch")

@@ -31,7 +31,7 @@ def serve(connection: Connection, folder: Path, setting: Setting) -> None:
     while True:
         try:
             group: Sequence[Task] | None = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the sweep has ended
             return
         if group is None:
             return
