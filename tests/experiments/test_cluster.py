@@ -96,3 +96,20 @@ def test_no_cluster_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(InputError, match=r"ray start --head"):
         RayEngine(store, CPU)
+
+
+def test_a_run_gets_the_share_of_a_gpu_that_it_needs(
+    store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 2.0, "CPU": 8.0})
+    engine = RayEngine(store, Setting(device="cuda"))
+    small, large = spec(batch_size=4), spec(batch_size=64)
+    assert engine._share(Task(small)) == 1  # nothing is known
+    engine.packing.capacity = 100_000
+    engine.packing.learn(small, 20_000)
+    assert engine._share(Task(small)) == pytest.approx(0.25)  # 22 % with its margin, in steps of 5 %
+    assert engine._share(Task(small, alone=True)) == 1
+    assert engine._share(Task(large)) == 1
+    assert RayEngine(store, Setting(device="cuda"), gpus_per_run=0.5)._share(Task(large)) == 0.5
+    assert RayEngine(store, CPU)._share(Task(large)) == 0

@@ -42,3 +42,11 @@ def test_run_redoes_nothing(told: Store, capsys: Out) -> None:
 def test_errors_are_sentences(words: list[str], sentence: str, tmp_path: Path, capsys: Out) -> None:
     assert main(["paper", *words, "--store", str(tmp_path / "store")]) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_set_that_cannot_be_used_is_named_before_the_first_run(tmp_path: Path, capsys: Out) -> None:
+    (tmp_path / "breastmnist.npz").write_bytes(b"not what it says")
+    words = ["paper", "run", "views", "--datasets", "breastmnist@28", "--data-root", str(tmp_path)]
+    assert main([*words, "--store", str(tmp_path / "store")]) == 2
+    assert "not the official file" in " ".join(capsys.readouterr().err.split())
+    assert not list((tmp_path / "store" / "outcomes").iterdir())

@@ -18,6 +18,7 @@ from rich.console import Console
 from icone.experiments.engines.events import Event, Task
 from icone.experiments.engines.local import LocalEngine
 from icone.experiments.engines.packing import Packing
+from icone.experiments.engines.worker import Report
 from icone.experiments.executing import Setting, execute_one
 from icone.experiments.live import LiveView
 from icone.experiments.node_cache import on_this_node
@@ -140,6 +141,16 @@ def test_packing_goes_by_measured_memory(spec: MakeSpec) -> None:
     assert not packing.fits([small], alone=True)
     packing.learn(small, 10)
     assert packing.need(spec(1, batch_size=4)) == 11
+
+
+def test_too_little_memory_is_tried_alone_once(store: Store, spec: MakeSpec) -> None:
+    engine, watch = LocalEngine(store, CPU, workers=2), Watch()
+    engine.observe, engine.queue, engine.waiting = watch, [], []
+    too_large = Outcome(status="failed", reason="not enough memory", out_of_memory=True)
+    engine._take(Task(spec()), Report(spec().key, "finished", too_large))
+    assert engine.queue == [[Task(spec(), alone=True)]]
+    engine._take(Task(spec(), alone=True), Report(spec().key, "finished", too_large))
+    assert watch.statuses == {spec().key: "failed"}
 
 
 def test_the_live_view_counts(spec: MakeSpec) -> None:

@@ -84,7 +84,8 @@ class PaperRun(Stored):
         if not self.experiments:
             raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
         store = self.open_store().create()
-        tally = sweep(self.experiments, self.options(), store, self._engine(store), console, self.retry_failed)
+        engine, here = self._engine(store), self.engine == "local"
+        tally = sweep(self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here)
         names = " ".join(self.experiments) + (" --smoke" if self.smoke else "")
         place = f" --store {self.store}" if self.store else ""
         console.print(
