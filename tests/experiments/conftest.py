@@ -65,7 +65,7 @@ def tell(store: Store, cell: Cell) -> None:
         trace = [Point(epoch, name, float(rng.random())) for epoch in cell.spec.trace for name in names]
         angles = rng.uniform(0, 6, (2, 40))
         circle = np.stack([np.cos(angles[0]), np.sin(angles[0])], axis=1)
-        panels = {f"epoch_{epoch}": circle for epoch in (0, cell.spec.trace[-1])}
+        panels: dict[str, Any] = {f"epoch_{epoch}": circle for epoch in (0, cell.spec.trace[-1])}
         np.savez(folder / FEATURES, points=angles.T, labels=np.arange(40) % 5, **panels)
         store.record(cell.spec, Outcome(status="done", metrics={p.metric: p.value for p in trace[-5:]}, trace=trace))
         return

@@ -139,6 +139,12 @@ class Store:
         runs = self.results().drop_duplicates("run") if self.outcomes.is_dir() else None
         return {} if runs is None else dict(zip(runs["run"].astype(str), runs["status"].astype(str), strict=True))  # type: ignore[arg-type]
 
+    def peaks(self) -> dict[str, int]:
+        """Largest memory of the finished runs, in bytes."""
+        runs = self.results().drop_duplicates("run")
+        done = runs[runs["status"] == "done"]
+        return dict(zip(done["run"].astype(str), (1e9 * done["peak_gb"]).astype(int).tolist(), strict=True))
+
     def _content(self, record: Record) -> dict[str, Any]:
         path = self.outcomes / f"{record.name}.json"
         try:

@@ -55,6 +55,9 @@ def sweep(
     tasks, before = _missing(specs, store, retry_failed)
     if data_is_here:
         _check_sources([task.spec.config for task in tasks])
+    for key, peak in store.peaks().items():
+        if key in specs:
+            engine.learn(specs[key], peak)
     with _signals(), LiveView(console, len(specs), before) as view:
         try:
             engine.run(tasks, view.observe)

@@ -77,6 +77,9 @@ class RayEngine:
         self.packing = Packing(0, slots=1)
         self.task = self.ray.remote(max_retries=0)(execute_remotely)
 
+    def learn(self, spec: RunSpec, peak_bytes: int) -> None:
+        self.packing.learn(spec, peak_bytes)
+
     def run(self, tasks: Sequence[Task], observe: Observe) -> None:
         """Execute all tasks; runs that another sweep executes are waited for."""
         self.observe = observe

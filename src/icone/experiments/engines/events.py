@@ -32,4 +32,7 @@ Observe = Callable[[Event], None]
 class Engine(Protocol):
     """Executes all tasks and returns; `KeyboardInterrupt` stops it with everything finished so far kept."""
 
+    def learn(self, spec: RunSpec, peak_bytes: int) -> None:
+        """What a run of this shape took, from an earlier sweep."""
+
     def run(self, tasks: Sequence[Task], observe: Observe) -> None: ...

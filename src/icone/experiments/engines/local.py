@@ -20,6 +20,7 @@ from icone.experiments.engines.packing import Packing
 from icone.experiments.engines.worker import Report, serve
 from icone.experiments.executing import Setting
 from icone.experiments.outcome import Outcome
+from icone.experiments.spec import RunSpec
 from icone.experiments.store import Store
 
 POLL_SECONDS = 1.0
@@ -56,6 +57,9 @@ class LocalEngine:
             self.packing = Packing(capacity, slots=workers, guess=capacity // workers)
         self.workers: list[_Worker] = []
 
+    def learn(self, spec: RunSpec, peak_bytes: int) -> None:
+        self.packing.learn(spec, peak_bytes)
+
     def run(self, tasks: Sequence[Task], observe: Observe) -> None:
         """Execute all tasks; runs that another sweep executes are waited for."""
         self.observe = observe
@@ -85,7 +89,7 @@ class LocalEngine:
             if group is None:
                 return
             self.queue.remove(group)
-            worker = next((w for w in self.workers if not w.group), None) or self._hire()
+            worker = next((w for w in self.workers if not w.group and w.process.is_alive()), None) or self._hire()
             worker.group = group
             self.packing.start(worker.name, [task.spec for task in group], group[0].alone)
             worker.connection.send(group)
