@@ -24,6 +24,7 @@ from icone.experiments.presentations import Scene, supervised
 from icone.experiments.showing import show
 from icone.experiments.store import Store
 from icone.experiments.synthetic_measures import circle_figures, class_alignment
+from icone.experiments.tables import reasons
 
 
 def test_everything_is_shown(told: Store, tmp_path: Path) -> None:
@@ -82,6 +83,21 @@ def test_means_are_over_data_sets_first_and_spread_over_seeds() -> None:
     assert means.loc["a", "sd"] == pytest.approx(0.2 / math.sqrt(2))  # of 0.5 and 0.7, one per seed
     assert means.loc["b", "status"] == "undefined"
     assert means["mean"].isna().tolist() == [False, True]
+
+
+def test_tables_say_why_figures_are_missing_and_which_sets_are_small() -> None:
+    runs = pd.DataFrame(
+        {
+            "dataset": ["Breast", "Breast", "Blood"],
+            "status": ["undefined", "done", "done"],
+            "reason": ["too small", None, None],
+            "notes": [None, "asked for 5000 samples, 546 are available and used; other", None],
+        }
+    )
+    assert reasons(runs) == [
+        "undefined (1 runs): too small",
+        "Breast: asked for 5000 samples, 546 are available and used",
+    ]
 
 
 def test_sensitivity_is_a_drop_and_a_correlation() -> None:

@@ -25,7 +25,8 @@ def collect(cells: Sequence[Cell], table: pd.DataFrame) -> Results:
     if labels.empty:
         return Results(labels, labels)
     wanted = table[table["run"].isin(set(labels["key"]))].astype({"run": str, "metric": object})
-    heads = wanted.drop_duplicates("run")[["run", "status", "reason", "seconds", "train_seconds", "peak_gb", "device"]]
+    about = ["run", "status", "reason", "seconds", "train_seconds", "peak_gb", "device", "notes"]
+    heads = wanted.drop_duplicates("run")[about]
     final = wanted[wanted["epoch"].isna() & wanted["metric"].notna()]
     figures = final.pivot_table(index="run", columns="metric", values="value", aggfunc="last")
     runs = labels.merge(heads, how="left", left_on="key", right_on="run").drop(columns="run")

@@ -29,6 +29,7 @@ COLUMNS: dict[str, str] = {
     "device": "category",
     "host": "category",
     "finished": "category",
+    "notes": "category",
     "metric": "category",
     "epoch": "Int64",
     "value": "float64",
@@ -48,6 +49,7 @@ def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
         "options": " ".join(config["options"]),
         **{name: outcome[name] for name in ("status", "reason", "seconds", "train_seconds", "device", "host")},
         "finished": outcome["finished"],
+        "notes": "; ".join(outcome["notes"]) or None,
         "peak_gb": outcome["peak_bytes"] / 1e9,
     }
     figures: list[tuple[str | None, int | None, float | None]] = [
@@ -58,8 +60,9 @@ def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_results(path: Path) -> pd.DataFrame:
-    """The merged table, or an empty one with the same columns."""
-    return typed(pd.read_parquet(path) if path.is_file() else pd.DataFrame(columns=list(COLUMNS)))
+    """The merged table, or an empty one: where there is none, and where another version has written other columns."""
+    table = pd.read_parquet(path) if path.is_file() else pd.DataFrame()
+    return typed(table if list(table.columns) == list(COLUMNS) else pd.DataFrame(columns=list(COLUMNS)))
 
 
 def merge(known: pd.DataFrame, new: list[dict[str, Any]]) -> pd.DataFrame:

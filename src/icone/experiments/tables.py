@@ -173,12 +173,15 @@ def averages(runs: pd.DataFrame, row: str, key: str, metric: str) -> pd.DataFram
 
 
 def reasons(runs: pd.DataFrame) -> list[str]:
-    """Why runs have no figures: a line per reason."""
+    """Why runs have no figures, and which data sets were smaller than asked for: a line each."""
     if runs.empty:
         return []
-    absent = runs[runs["status"].isin(["undefined", "failed"])]
-    counted = Counter(zip(absent["status"].astype(str), absent["reason"].astype(str), strict=True))
-    return [f"{status} ({count} runs): {reason}" for (status, reason), count in counted.items()]
+    without = runs[runs["status"].isin(["undefined", "failed"])]
+    counted = Counter(zip(without["status"].astype(str), without["reason"].astype(str), strict=True))
+    lines = [f"{status} ({count} runs): {reason}" for (status, reason), count in counted.items()]
+    noted = dict.fromkeys(zip(runs["dataset"], runs["notes"].astype(object).fillna(""), strict=True))
+    smaller = {dataset: note.split("; ")[0] for dataset, note in noted if note.startswith("asked for")}
+    return [*lines, *(f"{dataset}: {note}" for dataset, note in smaller.items())]
 
 
 _HEADINGS = {"batch_size": "B", "n": "N", "dims": "", "k": "k", "metric": ""}
