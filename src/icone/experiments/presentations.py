@@ -155,7 +155,7 @@ def synthetic(scene: Scene) -> Presentation:
     means[["mean", "sd"]] = means[["mean", "sd"]].mul(percent.map({True: 100, False: 1}), axis=0)
     means = means.rename(columns={"variant": "row", "mean": "ours"})
     table = beside_paper(means, name="synthetic", title=f"after training, {runs['seed'].nunique()} seeds",
-                         keys=["metric"], printed="synthetic", notes=reasons(runs), digits=3)  # fmt: skip
+                         keys=["metric"], printed="synthetic", notes=reasons(runs), digits=2)  # fmt: skip
     return Presentation(
         [table],
         {

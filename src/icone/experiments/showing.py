@@ -33,12 +33,15 @@ def show(
     written: list[Path] = []
     for experiment in find_experiments(names):
         console.rule(f"{experiment.name}: {', '.join(experiment.labels)}")
-        cells = experiment.grid(chosen_options(experiment, options, store))
+        chosen = chosen_options(experiment, options, store)
+        cells = experiment.grid(chosen)
         results = collect(cells, table)
         if experiment.runs and (results.runs.empty or (results.runs["status"] == "missing").all()):
             console.print(f"no run of it has finished in {store.folder}: icone paper run {experiment.name}")
             continue
         presentation = experiment.present(Scene(experiment.name, results, store, measurements))
+        if experiment.runs and (other := _not_the_papers(chosen)):
+            console.print(f"not the paper's setting: {other}", highlight=False, soft_wrap=True, markup=False)
         folder = out / experiment.name
         for shown in presentation.tables:
             console.print(shown.rendered())
@@ -55,6 +58,12 @@ def chosen_options(experiment: Experiment, options: Options, store: Store) -> Op
     """What the user asks for now, or else what the experiment was last run with here."""
     kept = store.remembered(experiment.name)
     return options if kept is None or options.changed().keys() - {"smoke"} else options_from_json(kept)
+
+
+def _not_the_papers(options: Options) -> str:
+    """The options that make a comparison with the printed numbers one of different things."""
+    changed = {name: value for name, value in options.changed().items() if name not in ("data_root", "labels")}
+    return ", ".join(f"{name} {' '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in changed.items())
 
 
 def _save_runs(runs: pd.DataFrame, folder: Path) -> list[Path]:

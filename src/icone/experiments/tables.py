@@ -37,7 +37,7 @@ class PaperTable:
     source: str
     """The paper's label, or why there are no numbers of it."""
     digits: int | None = 1
-    """Decimals; None shows numbers as they are."""
+    """Decimals, but one in columns of percentages; None shows numbers as they are."""
     notes: list[str] = field(default_factory=list)
 
     def rendered(self) -> Group:
@@ -64,10 +64,10 @@ class PaperTable:
         for name in dict.fromkeys(self.values["row"]):
             found = [cells.get((name, *column)) for column in columns]
             if has_paper:
-                table.add_row(str(name), "paper", *(self._number(c and c["paper"]) for c in found), style="dim")
+                table.add_row(str(name), "paper", *(self._number(c, "paper") for c in found), style="dim")
             table.add_row("" if has_paper else str(name), "ours", *(self._ours(c) for c in found))
             if has_paper:
-                table.add_row("", "diff.", *(self._number(c and c["difference"], sign=True) for c in found))
+                table.add_row("", "diff.", *(self._number(c, "difference", sign=True) for c in found))
         return table
 
     def save(self, folder: Path) -> list[Path]:
@@ -84,19 +84,21 @@ class PaperTable:
     def _ours(self, cell: dict[str, Any] | None) -> str:
         if cell is None:
             return ""
-        number = self._number(cell["ours"])
+        number = self._number(cell, "ours")
         if not number:
             return {"missing": "–", "done": "–"}.get(str(cell["status"]), str(cell["status"]))
-        spread = self._number(cell["sd"])
+        spread = self._number(cell, "sd")
         partial = "*" if cell["runs"] != cell["wanted"] else ""
         return f"{number}±{spread}{partial}" if spread else f"{number}{partial}"
 
-    def _number(self, value: object, sign: bool = False) -> str:
+    def _number(self, cell: dict[str, Any] | None, name: str, sign: bool = False) -> str:
+        value = None if cell is None else cell[name]
+        digits = 1 if cell is not None and cell.get("metric") in PERCENT else self.digits
         if isinstance(value, str):
             return value
         if not isinstance(value, (int, float)) or math.isnan(value):
             return ""
-        kind = "g" if self.digits is None else f".{self.digits}f"
+        kind = "g" if digits is None else f".{digits}f"
         return f"{value:{'+' if sign else ''}{kind}}"
 
 
