@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from icone.errors import InterruptedRun
 from icone.experiments.engines.events import Event, Task
 from icone.experiments.engines.local import LocalEngine
 from icone.experiments.engines.packing import Packing
-from icone.experiments.engines.worker import Report
+from icone.experiments.engines.worker import Report, work
 from icone.experiments.executing import Setting, execute_one
 from icone.experiments.live import LiveView
 from icone.experiments.node_cache import on_this_node
@@ -67,6 +68,17 @@ def test_outcomes_of_all_kinds(store: Store, spec: MakeSpec, tmp_path: Path) -> 
     assert (outcome.status, outcome.out_of_memory) == ("failed", False)
     assert "missing" in (outcome.reason or "")
     assert "Traceback" in (store.run_folder(bad.key) / "log.txt").read_text()
+
+
+def test_a_run_that_is_asked_to_stop_has_not_failed(
+    store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(**settings: object) -> None:
+        raise InterruptedRun("stopped after step 3")
+
+    monkeypatch.setattr("icone.experiments.executing.pretrain", stopped)
+    assert work(store, [Task(spec())], CPU) == [Report(spec().key, "stopped")]
+    assert store.records() == []
 
 
 def test_a_sweep_survives_its_workers_and_another_sweep(store: Store, spec: MakeSpec) -> None:
@@ -120,6 +132,7 @@ def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     keys = {record.key for record in store.records()}
     assert len(keys) == 8
     assert all(record.attempt == 1 for record in store.records())
+    assert set(store.statuses().values()) == {"done"}
 
 
 def test_packing_goes_by_measured_memory(spec: MakeSpec) -> None:

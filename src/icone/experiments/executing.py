@@ -21,7 +21,7 @@ from rich.console import Console
 from icone.building import pick_device
 from icone.config import PretrainConfig
 from icone.data.source import one_line
-from icone.errors import NotEnoughMemory, UndefinedError
+from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError
 from icone.experiments.measuring import Measured, measure
 from icone.experiments.node_cache import on_this_node
 from icone.experiments.outcome import Outcome, Status
@@ -79,6 +79,8 @@ def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
             end = _End("done")
         except UndefinedError as undefined:
             measured, end = Measured(), _End("undefined", str(undefined))
+        except InterruptedRun:  # no failure: the state is saved, and the run goes on another time
+            raise
         except Exception as error:
             too_large = isinstance(error, (NotEnoughMemory, MemoryError, torch.OutOfMemoryError))
             measured, end = Measured(), _End("failed", _reason(error), too_large)
