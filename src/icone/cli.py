@@ -15,6 +15,7 @@ from rich.console import Console
 
 from icone.config import PretrainConfig
 from icone.errors import InputError, InterruptedRun, TrainingError
+from icone.experiments.commands import Paper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,6 +252,7 @@ Command = (
     | Annotated[Figures, tyro.conf.subcommand("figures")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[CacheVerb, tyro.conf.subcommand("cache")]
+    | Annotated[Paper, tyro.conf.subcommand("paper")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 
@@ -267,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TrainingError as error:
         return _fail(errors, "training stopped", error, 3, words)
     except InterruptedRun as error:
-        _say(errors, f"{error}. Go on with: {shlex.join(['icone', *_with_resume(words)])}")
+        _say(errors, f"{error}. Go on with: {shlex.join(['icone', *_to_go_on(words)])}")
         return 130
     except KeyboardInterrupt:
         errors.print("interrupted")
@@ -282,7 +284,9 @@ def _fail(errors: Console, word: str, error: Exception, code: int, words: Sequen
     return code
 
 
-def _with_resume(words: Sequence[str]) -> list[str]:
+def _to_go_on(words: Sequence[str]) -> list[str]:
+    if words[:1] == ["paper"]:  # a sweep always goes on where it was
+        return [*words]
     return [*words] if "--resume" in words else [*(w for w in words if w != "--extend"), "--resume"]
 
 

@@ -181,6 +181,8 @@ class RuntimeConfig:
     """Measure the features' geometry on a few instances every so many epochs, to notice a collapse; 0: never."""
     stop_on_collapse: bool = False
     """End the run, with its state saved, when its features have collapsed."""
+    snapshots: tuple[int, ...] = ()
+    """Keep the encoder's weights after these epochs (counted from 0) in snapshots/ of the run folder."""
     log: tuple[Logger, ...] = ()
     """Write the history to these tools too, where they are installed."""
 

@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend, and the sentence that goes with an unknown name."""
+"""Exceptions for what a user can mend, and the sentence that goes with an unknown name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ class InputError(ValueError):
     The message is one sentence or two for a person: what is wrong, where (the file or the value),
     and the way out. The command line prints it without a traceback and exits with code 2.
     """
+
+
+class UndefinedError(InputError):
+    """What was asked for does not exist: a method at a batch size where its loss is constant or not a number."""
+
+
+class NotEnoughMemory(InputError):
+    """An allocation failed; the same may work where more memory is free."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

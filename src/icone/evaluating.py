@@ -90,7 +90,10 @@ def _read(
     config = run.config
     config = dataclasses.replace(config, labels=labels or config.labels, data_root=data_root or config.data_root)
     preparation = Preparation.from_json(run.record["data"]["preparation"])
-    datasets = [load_with_notes(config, preparation, console)]
+    instances = run.instances
+    # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
+    drawn = {*instances["ids"], *instances["test_ids"]} if instances["test_ids"] and not official_test else None
+    datasets = [load_with_notes(config, preparation, console, only=drawn)]
     if official_test:
         datasets.append(load_with_notes(dataclasses.replace(config, split="test"), preparation, console))
     ids = [name for dataset in datasets for name in dataset.ids]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -75,13 +76,15 @@ def embed(
     return table
 
 
-def load_with_notes(config: PretrainConfig, preparation: Preparation, console: Console) -> Dataset:
-    """All samples of a configuration's source, prepared like those of a run; what goes wrong beside is printed."""
+def load_with_notes(
+    config: PretrainConfig, preparation: Preparation, console: Console, only: Collection[str] | None = None
+) -> Dataset:
+    """Samples of a configuration's source (of these ids, or all) like those of a run; what goes wrong is printed."""
 
     def note(text: str) -> None:
         console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
 
-    return load_for_inference(config.source, preparation, config, report=note)
+    return load_for_inference(config.source, preparation, config, report=note, only=only)
 
 
 def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:

@@ -26,6 +26,7 @@ from icone.runs import Run, write_tensors
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.loggers import build_loggers
 from icone.training.observers import Observer
+from icone.training.snapshots import Snapshots
 from icone.training.state import load_state
 from icone.views import Views
 
@@ -207,7 +208,9 @@ def _build(config: PretrainConfig, data: Data) -> _Parts:
 
 def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Observer]:
     """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
-    loggers = build_loggers(run.folder, config)
+    loggers: list[Observer] = [*build_loggers(run.folder, config)]
+    if config.snapshots:
+        loggers.append(Snapshots(parts.method.encoder, run, config.snapshots))
     if config.probe_every == 0:
         return loggers
     dataset = parts.loader.dataset

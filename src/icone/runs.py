@@ -29,6 +29,7 @@ class Run:
     instances.json       ids of the training instances in the order of the anchor table, their labels
     history.jsonl        one line per epoch
     state/               what resuming needs
+    snapshots/           the encoder's weights after the epochs of --snapshots
     encoder.safetensors  the encoder's weights
     features.npz, result.json   written by evaluation
     """
@@ -50,6 +51,10 @@ class Run:
 
     def exists(self) -> bool:
         return (self.folder / "config.json").is_file()
+
+    def snapshot_file(self, epoch: int) -> Path:
+        """Weights after an epoch, where the configuration asked to keep them."""
+        return self.folder / "snapshots" / f"{epoch:05d}.safetensors"
 
     @property
     def record(self) -> dict[str, Any]:

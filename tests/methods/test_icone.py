@@ -106,3 +106,12 @@ def test_wrong_options_are_refused(option: str, words: str) -> None:
 
 def test_parse_options_reads_by_the_type_of_the_default() -> None:
     assert parse_options("icone", ["init_std=1e-1"]) == {"init_std": 0.1}
+
+
+def test_anchors_may_start_at_unit_length() -> None:
+    assert AnchorTable(50, 8, unit=True).weight.norm(dim=1).allclose(torch.ones(50))
+    method = build_method(
+        "icone", build_encoder(in_channels=2, spatial_dims=0), Setting(num_instances=9), ["init_unit=yes"]
+    )
+    assert isinstance(method, IConE)
+    assert method.objective.anchors.weight.norm(dim=1).allclose(torch.ones(9))

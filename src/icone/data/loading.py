@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,11 +80,13 @@ def load_for_inference(
     config: PretrainConfig,
     report: Report | None = None,
     progress: Progress | None = None,
+    only: Collection[str] | None = None,
 ) -> Dataset:
-    """All samples of a source, prepared like those of a run; its `skipped` lists what was left out."""
+    """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
     source = open_source(spec, config)
+    chosen = range(len(source)) if only is None else [i for i, name in enumerate(source.ids) if name in only]
     reading = Reading(source, config, report, progress)
-    facts, skipped = reading.inspect(range(len(source)))
+    facts, skipped = reading.inspect(chosen)
     if not facts:
         raise InputError(f"none of the {len(source)} samples of {spec} can be used: {skipped[0].reason}")
     check_matches(source, facts, preparation)

@@ -1,11 +1,20 @@
 """Networks that turn samples into representations, by name."""
 
-from icone.encoders.building import DEFAULT_ENCODER, MLP, VOLUME_ENCODERS, build_encoder, check_batch_norm, num_features
+from icone.encoders.building import (
+    DEFAULT_ENCODER,
+    DEFAULT_FEATURES,
+    MLP,
+    VOLUME_ENCODERS,
+    build_encoder,
+    check_batch_norm,
+    num_features,
+)
 from icone.encoders.layers import use_channels_last
 from icone.encoders.regions import Region, regions
 
 __all__ = [
     "DEFAULT_ENCODER",
+    "DEFAULT_FEATURES",
     "MLP",
     "VOLUME_ENCODERS",
     "Region",

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders.layers import PatchConv2d
-from icone.errors import InputError, unknown_name
+from icone.errors import InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
+DEFAULT_FEATURES = {0: 64, 2: 384, 3: 512}
+"""Size of the representation of the default encoders."""
 VOLUME_ENCODERS = ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")
 SMALLEST_VOLUME = 16
 """The networks halve a volume five times; from a smaller one the last two stages would see a single voxel."""
@@ -103,7 +105,7 @@ def _volumes(
         raise unknown_name("norm", norm, NORMS)
     if not (0 < width <= 4 and (width * 8).is_integer()):
         raise InputError(f"width multiplies the channels and must be a multiple of 1/8 up to 4, got {width}")
-    network = VolumeResNet(name, in_channels=in_channels, features=features or 512, width=width)
+    network = VolumeResNet(name, in_channels=in_channels, features=features or DEFAULT_FEATURES[3], width=width)
     if norm != "batch":
         _replace_batch_norm(network, NORMS[norm])
     return network
@@ -140,7 +142,7 @@ class MLP(nn.Module):
 def _points(name: str, in_channels: int, features: int | None) -> nn.Module:
     if name != "mlp":
         raise InputError(f"encoder {name} is not for points; the only one is mlp")
-    return MLP(in_channels, features or 64)
+    return MLP(in_channels, features or DEFAULT_FEATURES[0])
 
 
 @torch.no_grad()
@@ -176,7 +178,7 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> N
         hook.remove()
     for name, count in counts:
         if count <= 2:
-            raise InputError(
+            raise UndefinedError(
                 f"BatchNorm layer {name} would see {count} values per channel with {rows} views of "
                 f"{_edges(shape[1:])}: it then outputs ±1 whatever the input. "
                 "Use a larger batch or a larger --size, or --norm group (3D)"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders import Region
-from icone.errors import InputError
+from icone.errors import InputError, UndefinedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class Method(nn.Module, ABC):
         if setting.num_views < 2:
             raise InputError(f"views must be at least 2 (views of one instance are compared), got {setting.num_views}")
         if setting.batch_size < smallest_batch:
-            raise InputError(
+            raise UndefinedError(
                 f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: {cls.too_small}"
             )
         if cls.needs_labels and setting.labels is None:

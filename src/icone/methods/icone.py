@@ -24,9 +24,11 @@ class AnchorTable(nn.Module):
     True
     """
 
-    def __init__(self, num_instances: int, dim: int, std: float = 0.02) -> None:
+    def __init__(self, num_instances: int, dim: int, std: float = 0.02, unit: bool = False) -> None:
+        """Anchors start at N(0, std²), or with `unit` at length 1, from where the optimizer moves them freely."""
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(num_instances, dim) * std)
+        drawn = torch.randn(num_instances, dim) * std
+        self.weight = nn.Parameter(F.normalize(drawn, dim=-1) if unit else drawn)
 
     def forward(self, index: Tensor | None = None) -> Tensor:
         """Unit anchors of the given instances, or of all: (B, d) or (N, d)."""
@@ -69,9 +71,10 @@ class IConELoss(nn.Module):
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
         init_std: float = 0.02,
+        init_unit: bool = False,
     ) -> None:
         super().__init__()
-        self.anchors = AnchorTable(num_instances, dim, init_std)
+        self.anchors = AnchorTable(num_instances, dim, init_std, init_unit)
         self.weights = {
             "view_consistency": view_weight,
             "anchor_alignment": anchor_weight,
@@ -116,6 +119,7 @@ class IConE(Method):
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
         init_std: float = 0.02,
+        init_unit: bool = False,
         decay_anchors: bool = True,
     ) -> None:
         super().__init__(encoder, setting)
@@ -130,6 +134,7 @@ class IConE(Method):
             anchor_weight=anchor_weight,
             diversity_weight=diversity_weight,
             init_std=init_std,
+            init_unit=init_unit,
         )
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,154 @@
+"""The verbs of `icone paper`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from icone.errors import InputError
+from icone.experiments.options import Options
+
+if TYPE_CHECKING:
+    from icone.experiments.engines.events import Engine
+    from icone.experiments.store import Store
+
+STORE = Path("runs/paper")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored(Options):
+    """Options with the place where runs are kept."""
+
+    store: Path | None = None
+    """The sweep's folder; several sweeps may share it (default: runs/paper, or runs/paper-smoke with --smoke)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: errors come later and look like all others."""
+
+    def options(self) -> Options:
+        return Options(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Options)})
+
+    def open_store(self) -> Store:
+        from icone.experiments.store import Store
+
+        return Store(self.store or (STORE.with_name("paper-smoke") if self.smoke else STORE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperList(Stored):
+    """Every table and figure of the paper: what it needs, runs, done, estimated GPU hours."""
+
+    def run(self, console: Console) -> None:
+        from icone.experiments.listing import experiment_lines, listing_table
+
+        console.print(listing_table(experiment_lines(self.options(), self.open_store())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperRun(Stored):
+    """Run what is missing of some experiments; run again, it redoes nothing."""
+
+    experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names from `icone paper list`, or `all`."""
+    retry_failed: bool = False
+    """Run failed runs again."""
+    engine: Literal["local", "ray"] = "local"
+    """local: worker processes on this machine; ray: tasks on a Ray cluster."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    workers: int | None = None
+    """Processes beside each other at most (default: 4 on a GPU, as memory allows; 1 on a CPU)."""
+    address: str = "auto"
+    """ray: address of the cluster; `local` starts one on this machine."""
+    gpus_per_run: float | None = None
+    """ray: share of a GPU per run (default: by measured memory, a whole one where nothing is known)."""
+    cpus_per_run: float = 1.0
+    """ray: CPUs per run."""
+    node_cache: Path | None = None
+    """Copy data sets to this folder of each machine first."""
+    shared_store: bool = False
+    """ray: all machines see the store, so a run lost with its machine goes on from its last saved state."""
+    keep_encoders: bool = False
+    """Keep the trained encoders; without this a run leaves figures and, for the first seed, features."""
+
+    def run(self, console: Console) -> None:
+        from icone.experiments.sweep import sweep
+
+        if not self.experiments:
+            raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
+        store = self.open_store().create()
+        engine, here = self._engine(store), self.engine == "local"
+        tally = sweep(self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here)
+        names = " ".join(self.experiments) + (" --smoke" if self.smoke else "")
+        place = f" --store {self.store}" if self.store else ""
+        console.print(
+            f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
+            f"{tally.failed} failed  (next: icone paper show {names}{place})",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def _engine(self, store: Store) -> Engine:
+        import torch
+
+        from icone.building import pick_device
+        from icone.experiments.executing import Setting
+
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"--workers must be at least 1, got {self.workers}")
+        common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
+        if self.engine == "ray":
+            from icone.experiments.engines.cluster import RayEngine
+
+            setting = Setting(**common, node_cache=self.node_cache)  # type: ignore[arg-type]
+            return RayEngine(
+                store, setting, self.address, self.gpus_per_run, self.cpus_per_run, shared_store=self.shared_store
+            )
+        from icone.experiments.engines.local import LocalEngine
+
+        on_gpu = pick_device(self.device).type == "cuda"
+        workers = self.workers or (4 if on_gpu else 1)
+        threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
+        return LocalEngine(store, Setting(**common, threads=threads, node_cache=self.node_cache), workers)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperShow(Stored):
+    """Tables with the paper's numbers beside ours; figures as PDF and PNG, numbers as CSV and Parquet."""
+
+    experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names from `icone paper list`, or `all`."""
+    out: Path | None = None
+    """Folder for the files (default: figures/ in the store)."""
+    measurements: Path | None = None
+    """JSON written by benchmarks/memory.py, for `memory`."""
+
+    def run(self, console: Console) -> None:
+        from icone.experiments.showing import show
+
+        if not self.experiments:
+            raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
+        store = self.open_store()
+        out = self.out or store.folder / "figures"
+        show(self.experiments, self.options(), store, out, console, self.measurements)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """The paper's tables and figures: list them, run them on one machine or a cluster, show them."""
+
+    verb: tyro.conf.OmitSubcommandPrefixes[
+        Annotated[PaperList, tyro.conf.subcommand("list")]
+        | Annotated[PaperRun, tyro.conf.subcommand("run")]
+        | Annotated[PaperShow, tyro.conf.subcommand("show")]
+    ]
+
+    def run(self, console: Console) -> None:
+        self.verb.run(console)

@@ -1,0 +1,1 @@
+"""Where runs execute: on this machine (`local`) or on a Ray cluster (`cluster`)."""

@@ -1,0 +1,38 @@
+"""What an engine is asked to do, and what it tells while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from icone.experiments.outcome import Outcome
+from icone.experiments.spec import RunSpec
+
+
+class Task(NamedTuple):
+    """A run to execute unless it has an outcome later than attempt `after`."""
+
+    spec: RunSpec
+    after: int = 0
+    alone: bool = False
+    """Nothing else may run beside it, and its outcome is final: it ran out of memory, or killed its process, before."""
+
+
+class Event(NamedTuple):
+    """A change in the state of one run; `outcome` comes with "finished"."""
+
+    kind: Literal["started", "finished", "waiting"]
+    spec: RunSpec
+    outcome: Outcome | None = None
+
+
+Observe = Callable[[Event], None]
+
+
+class Engine(Protocol):
+    """Executes all tasks and returns; `KeyboardInterrupt` stops it with everything finished so far kept."""
+
+    def learn(self, spec: RunSpec, peak_bytes: int) -> None:
+        """What a run of this shape took, from an earlier sweep."""
+
+    def run(self, tasks: Sequence[Task], observe: Observe) -> None: ...

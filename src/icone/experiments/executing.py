@@ -1,0 +1,186 @@
+"""Executing runs: train, measure, keep what is light."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import resource
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+
+from icone.building import pick_device
+from icone.config import PretrainConfig
+from icone.data.source import one_line
+from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError
+from icone.experiments.measuring import Measured, measure
+from icone.experiments.node_cache import on_this_node
+from icone.experiments.outcome import Outcome, Status
+from icone.experiments.spec import RunSpec
+from icone.pretraining import pretrain
+from icone.runs import Run
+
+TRAINING = "training"
+"""The run folder of `icone.pretrain`, inside the folder of a run of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How runs are executed; nothing here changes what comes out."""
+
+    device: str = "auto"
+    threads: int | None = None
+    """Threads of PyTorch on a CPU."""
+    data_root: Path | None = None
+    node_cache: Path | None = None
+    """Copy data sets to this folder of the machine first."""
+    keep_encoders: bool = False
+
+
+class Job(NamedTuple):
+    """A run, the folder it works in, and what is called with its end as soon as it is known."""
+
+    spec: RunSpec
+    folder: Path
+    finish: Callable[[Outcome], None]
+
+
+def execute(jobs: Sequence[Job], setting: Setting) -> None:
+    """Execute runs of one group: the same data and shape, other seeds. Each finishes on its own.
+
+    This is the place for training several runs side by side in one process; now one follows the other.
+    """
+    if setting.threads is not None:
+        torch.set_num_threads(setting.threads)
+    for job in jobs:
+        job.finish(execute_one(job.spec, job.folder, setting))
+
+
+def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
+    """Train and measure one run in its folder, going on where an earlier process left it.
+
+    Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`).
+    """
+    began = time.monotonic()
+    note_execution(folder)
+    device = pick_device(setting.device)
+    with _log(folder) as console, _peak_memory(device) as peak:
+        try:
+            measured = _train_and_measure(spec, folder, setting, console)
+            end = _End("done")
+        except UndefinedError as undefined:
+            measured, end = Measured(), _End("undefined", str(undefined))
+        except InterruptedRun:  # no failure: the state is saved, and the run goes on another time
+            raise
+        except Exception as error:
+            too_large = isinstance(error, (NotEnoughMemory, MemoryError, torch.OutOfMemoryError))
+            measured, end = Measured(), _End("failed", _reason(error), too_large)
+            console.print_exception()
+    outcome = Outcome(
+        **end._asdict(),
+        metrics=measured.metrics,
+        trace=measured.trace,
+        notes=measured.notes,
+        seconds=round(time.monotonic() - began, 3),
+        train_seconds=round(measured.train_seconds, 3),
+        peak_bytes=peak.bytes,
+        device_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=platform.node(),
+        device=_device_name(device),
+    )
+    _tidy(folder, outcome, setting.keep_encoders)
+    return outcome
+
+
+class _End(NamedTuple):
+    """How a run ended, in the words of `Outcome`."""
+
+    status: Status
+    reason: str | None = None
+    out_of_memory: bool = False
+
+
+def note_execution(folder: Path) -> None:
+    """Count an execution in the folder of its run, so that it can be told afterwards how often it was begun."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "executions").open("a") as file:
+        file.write(f"{platform.node()} {os.getpid()}\n")
+
+
+def _train_and_measure(spec: RunSpec, folder: Path, setting: Setting, console: Console) -> Measured:
+    config = on_this_node(_placed(spec, setting), setting.node_cache)
+    run = Run(folder / TRAINING)
+    if not (run.exists() and run.finished):
+        if run.folder.exists() and not run.exists():
+            shutil.rmtree(run.folder)  # killed before the first state
+        settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(PretrainConfig)}
+        pretrain(**settings, out=run.folder, resume=run.exists(), console=console)
+    return measure(run, spec, config, setting.device, console)
+
+
+def _placed(spec: RunSpec, setting: Setting) -> PretrainConfig:
+    return dataclasses.replace(
+        spec.config,
+        device=setting.device,
+        data_root=setting.data_root or spec.config.data_root,
+        snapshots=spec.trace,
+        probe_every=0,  # the sweep measures at the end
+    )
+
+
+class _Peak:
+    """Filled in when the measured block ends."""
+
+    bytes: int = 0
+
+
+@contextmanager
+def _peak_memory(device: torch.device) -> Iterator[_Peak]:
+    peak = _Peak()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    try:
+        yield peak
+    finally:
+        if device.type == "cuda":
+            peak.bytes = torch.cuda.max_memory_reserved(device)
+        else:
+            peak.bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@contextmanager
+def _log(folder: Path) -> Iterator[Console]:
+    with (folder / "log.txt").open("a") as file:
+        yield Console(file=file, width=160)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _reason(error: Exception) -> str:
+    """One line for the table; the whole traceback is in the log of the run."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {one_line(error)} ({Path(place.filename).name}:{place.lineno})"
+
+
+def _tidy(folder: Path, outcome: Outcome, keep_encoder: bool) -> None:
+    """Leave what pictures need, the encoder where it was asked for, and the log where there is something to read."""
+    run = Run(folder / TRAINING)
+    if outcome.status == "done":
+        if keep_encoder:
+            run.encoder_file.replace(folder / run.encoder_file.name)
+        (folder / "log.txt").unlink()
+    if outcome.status != "failed" or outcome.out_of_memory:
+        shutil.rmtree(run.folder, ignore_errors=True)

@@ -1,0 +1,71 @@
+"""What a person can choose about an experiment; everything left open is the paper's setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from icone.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Restrict or change the grid of an experiment (default: as in the paper)."""
+
+    datasets: tuple[str, ...] = ()
+    """MedMNIST names (`adrenalmnist3d`, or with a size `breastmnist@28`), folders, array files or `synthetic:NAME`."""
+    methods: tuple[str, ...] = ()
+    """Names from `icone methods`."""
+    batch_sizes: tuple[int, ...] = ()
+    seeds: int | None = None
+    """Number of training seeds (the paper's 5; 20 for the synthetic study)."""
+    epochs: int | None = None
+    """Epochs (the paper's 100; 300 for the synthetic study)."""
+    subset: int | None = None
+    """Samples drawn from every 2D set (the paper's 5000)."""
+    encoder: str = "auto"
+    """Another encoder than the paper's, for quick trials."""
+    width: float = 1.0
+    """Multiplies the channels of the 3D networks."""
+    features: int | None = None
+    size: int | None = None
+    """Edge length in pixels or voxels."""
+    lr: float | None = None
+    normalisation: Literal["anchor", "pair"] = "anchor"
+    """How IConE's diversity term is averaged: per anchor (this package's default) or per pair (as the paper prints)."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    labels: Path | None = None
+    """CSV with labels, for folders whose subfolders are not classes."""
+    smoke: bool = False
+    """The experiment in miniature on generated data: minutes on a CPU, and figures that mean nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "epochs", "subset"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name} must be at least 1, got {value}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(self).items()
+        }
+
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        default = Options()
+        return {f: v for f, v in vars(self).items() if v != getattr(default, f)}
+
+
+def options_from_json(plain: dict[str, Any]) -> Options:
+    """The inverse of `Options.to_json`; options that this version does not know are left out."""
+    hints = typing.get_type_hints(Options)
+    values = {name: value for name, value in plain.items() if name in hints}
+    for name in ("datasets", "methods", "batch_sizes"):
+        values[name] = tuple(values.get(name, ()))
+    for name in ("data_root", "labels"):
+        values[name] = Path(values[name]) if values.get(name) else None
+    return Options(**values)

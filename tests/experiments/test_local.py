@@ -1,0 +1,197 @@
+"""Sweeps on this machine: nothing is lost, nothing runs twice, whatever is killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from icone.errors import InterruptedRun
+from icone.experiments.engines.events import Event, Task
+from icone.experiments.engines.local import LocalEngine
+from icone.experiments.engines.packing import Packing
+from icone.experiments.engines.worker import Report, work
+from icone.experiments.executing import Setting, execute_one
+from icone.experiments.live import LiveView
+from icone.experiments.node_cache import on_this_node
+from icone.experiments.outcome import Outcome
+from icone.experiments.spec import RunSpec
+from icone.experiments.store import Store
+
+MakeSpec = Callable[..., RunSpec]
+CPU = Setting(device="cpu", threads=1)
+
+
+class Watch:
+    """Collects events, and acts when a run starts."""
+
+    def __init__(self, on_start: Callable[[RunSpec], None] = lambda spec: None) -> None:
+        self.on_start = on_start
+        self.kinds: list[str] = []
+        self.statuses: dict[str, str] = {}
+
+    def __call__(self, event: Event) -> None:
+        self.kinds.append(event.kind)
+        if event.kind == "started":
+            self.on_start(event.spec)
+        if event.outcome is not None:
+            self.statuses[event.spec.key] = event.outcome.status
+
+
+def test_outcomes_of_all_kinds(store: Store, spec: MakeSpec, tmp_path: Path) -> None:
+    """In this process: figures, an undefined combination, a failure with its reason; light files only."""
+    good, undefined = spec(), spec(method="simclr", batch_size=1)
+    bad = spec(source=str(tmp_path / "missing"))
+    outcome = execute_one(good, store.run_folder(good.key), CPU)
+    assert outcome.status == "done", outcome.reason
+    assert {"linear_probe", "knn_5", "rankme", "alignment", "loss"} <= outcome.metrics.keys()
+    assert outcome.train_seconds < outcome.seconds
+    assert outcome.peak_bytes > 1e8
+    assert {path.name for path in store.run_folder(good.key).iterdir()} == {"executions", "features.npz"}
+    other = execute_one(spec(1), store.run_folder("other"), Setting(device="cpu", keep_encoders=True))
+    assert {path.name for path in store.run_folder("other").iterdir()} == {"executions", "encoder.safetensors"}
+    assert other.metrics["loss"] != outcome.metrics["loss"]
+    outcome = execute_one(undefined, store.run_folder(undefined.key), CPU)
+    assert outcome.status == "undefined"
+    assert "batch size of 2 or more" in (outcome.reason or "")
+    assert outcome.metrics == {}
+    outcome = execute_one(bad, store.run_folder(bad.key), CPU)
+    assert (outcome.status, outcome.out_of_memory) == ("failed", False)
+    assert "missing" in (outcome.reason or "")
+    assert "Traceback" in (store.run_folder(bad.key) / "log.txt").read_text()
+
+
+def test_a_run_that_is_asked_to_stop_has_not_failed(
+    store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(**settings: object) -> None:
+        raise InterruptedRun("stopped after step 3")
+
+    monkeypatch.setattr("icone.experiments.executing.pretrain", stopped)
+    assert work(store, [Task(spec())], CPU) == [Report(spec().key, "stopped")]
+    assert store.records() == []
+
+
+def test_a_sweep_survives_its_workers_and_another_sweep(store: Store, spec: MakeSpec) -> None:
+    """A worker is killed while it trains; another sweep holds one run and finishes it: each run has one outcome."""
+    specs = [spec(seed, epochs=40) for seed in range(4)]
+    held = specs[3]
+
+    def kill_the_first(started: RunSpec) -> None:
+        if started == specs[0] and not (store.folder / "killed").exists():
+            folder = store.run_folder(started.key)
+            while not (folder / "training" / "history.jsonl").exists():
+                time.sleep(0.01)
+            os.kill(int((folder / "executions").read_text().split()[1]), signal.SIGKILL)
+            (store.folder / "killed").touch()
+
+    code = (
+        "import sys; from pathlib import Path; from icone.experiments.engines.worker import work\n"
+        "from icone.experiments.engines.events import Task; from icone.experiments.executing import Setting\n"
+        "from icone.experiments.spec import spec_from_json; from icone.experiments.store import Store; import json\n"
+        "work(Store(sys.argv[1]), [Task(spec_from_json(json.loads(sys.argv[2])))], Setting(device='cpu', threads=1))"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, str(store.folder), json.dumps(held.to_json())])
+    while not store.executions(held.key):
+        time.sleep(0.05)
+    watch = Watch(kill_the_first)
+    LocalEngine(store, CPU, workers=1).run([Task(s) for s in specs], watch)
+    assert other.wait() == 0
+    assert watch.statuses == {s.key: "done" for s in specs}
+    assert sorted(record.attempt for record in store.records()) == [1, 1, 1, 1]
+    assert [store.executions(s.key) for s in specs] == [2, 1, 1, 1]  # the killed one was begun twice, and finished once
+    again = Watch()
+    LocalEngine(store, CPU, workers=1).run([Task(s) for s in specs], again)
+    assert [store.executions(s.key) for s in specs] == [2, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
+    """kill -9 and SIGTERM at several moments of a sweep by the command line, then the same command again."""
+    store = Store(tmp_path / "store")
+    command = [sys.executable, "-m", "icone", "paper", "run", "synthetic", "--seeds", "2", "--epochs", "60"]
+    command += ["--store", str(store.folder), "--device", "cpu"]
+    for number, seconds in ((signal.SIGKILL, 15), (signal.SIGTERM, 20), (signal.SIGINT, 25)):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            time.sleep(seconds)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=120)
+        if number != signal.SIGKILL and process.returncode != 0:
+            assert process.returncode == 130
+            assert "goes on" in errors
+    assert subprocess.run(command, check=False).returncode == 0
+    keys = {record.key for record in store.records()}
+    assert len(keys) == 8
+    assert all(record.attempt == 1 for record in store.records())
+    assert set(store.statuses().values()) == {"done"}
+
+
+def test_packing_goes_by_measured_memory(spec: MakeSpec) -> None:
+    packing = Packing(1000, slots=8)
+    large, small = spec(batch_size=16), spec(batch_size=4)
+    assert packing.fits([large])  # nothing runs: anything may
+    packing.start("a", [large])
+    assert not packing.fits([small])  # nobody knows what the first one takes
+    packing.end("a")
+    packing.learn(large, 300)
+    packing.start("a", [large])
+    assert packing.need(small) == 330  # at most what the larger batch took, with a margin
+    assert packing.need(spec(batch_size=64)) is None
+    packing.start("b", [small])
+    packing.start("c", [small])
+    assert not packing.fits([small])
+    packing.end("c")
+    assert packing.fits([small])
+    assert not packing.fits([small], alone=True)
+    packing.learn(small, 10)
+    assert packing.need(spec(1, batch_size=4)) == 11
+
+
+def test_too_little_memory_is_tried_alone_once(store: Store, spec: MakeSpec) -> None:
+    engine, watch = LocalEngine(store, CPU, workers=2), Watch()
+    engine.observe, engine.queue, engine.waiting = watch, [], []
+    too_large = Outcome(status="failed", reason="not enough memory", out_of_memory=True)
+    engine._take(Task(spec()), Report(spec().key, "finished", too_large))
+    assert engine.queue == [[Task(spec(), alone=True)]]
+    engine._take(Task(spec(), alone=True), Report(spec().key, "finished", too_large))
+    assert watch.statuses == {spec().key: "failed"}
+
+
+def test_the_live_view_counts(spec: MakeSpec) -> None:
+    console = Console(file=io.StringIO(), width=120)
+    with LiveView(console, 3, {"done": 1, "undefined": 0, "failed": 0}) as view:
+        view.observe(Event("started", spec()))
+        assert "1 running" in view.summary()
+        view.observe(Event("finished", spec(), Outcome(status="failed", reason="no luck")))
+        assert "2/3 runs, 1 done, 1 failed" in view.summary()
+        assert "left" in view.summary()
+    assert "no luck" in console.file.getvalue()  # type: ignore[attr-defined]
+    Console(file=io.StringIO(), force_terminal=True).print(view._panel())
+
+
+def test_data_is_copied_once_per_machine(tmp_path: Path, spec: MakeSpec) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "breastmnist.npz").write_bytes(b"official")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.png").touch()
+    cache = tmp_path / "cache"
+    named = on_this_node(spec(source="medmnist:breastmnist@28", data_root=tmp_path / "data").config, cache)
+    assert named.data_root == cache
+    assert (cache / "breastmnist.npz").read_bytes() == b"official"
+    folder = on_this_node(spec(source=str(tmp_path / "folder")).config, cache)
+    assert Path(folder.source).parent == cache
+    assert (Path(folder.source) / "a.png").exists()
+    (Path(folder.source) / "mark").touch()
+    assert on_this_node(spec(source=str(tmp_path / "folder")).config, cache) == folder
+    assert (Path(folder.source) / "mark").exists()  # not copied again
+    generated = spec().config
+    assert on_this_node(generated, cache) == generated
