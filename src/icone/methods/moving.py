@@ -29,7 +29,8 @@ def follow(follower: nn.Module, leader: nn.Module, momentum: float | Tensor) -> 
     >>> slow.weight.item()
     0.8999999761581421
     """
-    slow, fast = list(follower.parameters()), list(leader.parameters())
-    steps = torch._foreach_sub(fast, slow)
+    slow: list[Tensor] = list(follower.parameters())
+    fast: list[Tensor] = list(leader.parameters())
+    steps = list(torch._foreach_sub(fast, slow))
     torch._foreach_mul_(steps, 1 - momentum)
     torch._foreach_add_(slow, steps)

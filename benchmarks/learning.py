@@ -1,0 +1,161 @@
+"""Short runs on generated volumes, on equal terms: what the comparisons of methods, and their tests, share."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from icone.errors import InputError
+from icone.evaluating import evaluate
+from icone.pretraining import pretrain
+
+METRICS = ("linear_probe", "knn_5", "rankme")
+Figures = dict[str, float]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What is the same for all: data, encoder, optimizer, schedule, epochs; views and probes are the defaults.
+
+    GroupNorm and few features, because BatchNorm would make every method depend on the batch through its encoder,
+    and with more features than instances all anchors can be orthogonal whatever the images show.
+    """
+
+    source: str = "synthetic:shapes@24x400"
+    test_fraction: float = 0.6
+    encoder: str = "resnet10_3d"
+    width: float = 0.125
+    norm: str = "group"
+    features: int = 64
+    epochs: int = 5
+    lr: float = 1e-3
+    labels: Path | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method as it enters a comparison."""
+
+    name: str
+    method: str
+    batch_size: int
+    options: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Figures of one run, balanced accuracies in percent, or why it is undefined."""
+
+    entry: Entry
+    trained: Figures = field(default_factory=dict)
+    untrained: Figures = field(default_factory=dict)
+    seconds: float = 0.0
+    """Processor time of training and evaluation."""
+    undefined: str = ""
+
+    def gain(self, metric: str = "linear_probe") -> float:
+        return self.trained[metric] - self.untrained[metric]
+
+
+def measure(terms: Terms, entry: Entry) -> Outcome:
+    """Pretrain and evaluate one entry, in a temporary folder, with one thread."""
+    torch.set_num_threads(1)
+    console = Console(file=io.StringIO())
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        try:
+            pretrain(
+                **vars(terms), method=entry.method, options=entry.options, batch_size=entry.batch_size,
+                seed=entry.seed, probe_every=0, device="cpu", out=run, console=console,
+            )  # fmt: skip
+        except InputError as error:
+            return Outcome(entry, undefined=str(error))
+        result = evaluate(run, untrained=True, geometry_instances=0, device="cpu", console=console)
+    seconds = round(time.process_time() - began, 1)
+    return Outcome(entry, _figures(result["trained"]), _figures(result["untrained"]), seconds)
+
+
+def quiet(_: str) -> None:
+    """A report that nobody reads."""
+
+
+def measure_all(terms: Terms, entries: Sequence[Entry], workers: int = 1, report: Report = quiet) -> list[Outcome]:
+    """The outcomes in the order of the entries, which run in as many processes as there are workers."""
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(measure, terms, entry): entry for entry in entries}
+        for done, future in enumerate(as_completed(futures), 1):
+            entry = futures[future]
+            figure = future.result().trained.get("linear_probe")
+            result = "undefined" if figure is None else f"{figure:.1f}"
+            report(f"{done}/{len(entries)} {entry.name}, B = {entry.batch_size}, seed {entry.seed}: {result}")
+        return [future.result() for future in futures]
+
+
+def _figures(measured: dict[str, Any]) -> Figures:
+    values = (measured[name] for name in METRICS)
+    accuracies = [100 * v["balanced_accuracy"] if isinstance(v, dict) else v for v in values]
+    return {name: round(value, 3) for name, value in zip(METRICS, accuracies, strict=True)}
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation (over n − 1).
+
+    >>> spread([1.0, 2.0, 3.0])
+    '2.0±1.0'
+    """
+    return f"{np.mean(values):.1f}±{np.std(values, ddof=1) if len(values) > 1 else 0:.1f}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns line up on a terminal too.
+
+    >>> print(markdown(["a", "long"], [["1", "2"]]))
+    | a | long |
+    | - | ---- |
+    | 1 | 2    |
+    """
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = [header, ["-" * width for width in widths], *rows]
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
+
+
+def save(folder: Path, name: str, terms: Terms, outcomes: Sequence[Outcome], text: str) -> None:
+    """Write `name-DATE.md`, the text under what a reader needs to repeat it, and `name-DATE.json` with every run."""
+    packages = ("icone", "torch", "monai", "numpy", "scikit-learn")
+    facts = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "hardware": f"{os.cpu_count()} CPU cores, one thread per run",
+        "processor_minutes": round(sum(o.seconds for o in outcomes) / 60, 1),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "terms": {key: value for key, value in vars(terms).items() if value is not None},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name}-{facts['date']}"
+    told = "\n".join(f"- {key}: {_words(value)}" for key, value in facts.items())
+    target.with_suffix(".md").write_text(f"# {name}\n\n{told}\n\n{text}")
+    runs = {**facts, "runs": [asdict(outcome) for outcome in outcomes]}
+    target.with_suffix(".json").write_text(json.dumps(runs, indent=1, default=str) + "\n")
+
+
+def _words(value: object) -> str:
+    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
