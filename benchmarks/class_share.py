@@ -9,15 +9,26 @@ seeds of the balanced accuracy on volumes that were not trained on, in percent.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
 
-from learning import METRICS, Entry, Terms, markdown, measure_all, save, spread
+from learning import METRICS, Entry, Figures, Terms, markdown, measure_all, save, spread
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def entry(share: float, batch_size: int, seed: int) -> Entry:
+    options = (f"class_share={share:g}", "init_std=0.2")  # as in benchmarks/rivals.py
+    return Entry(f"class_share {share:g}", "icone_instance", batch_size, options, seed)
+
+
+def _cells(runs: Sequence[Figures]) -> list[str]:
+    return [spread([run[metric] for run in runs]) for metric in METRICS]
 
 
 def main(
@@ -30,23 +41,18 @@ def main(
 ) -> None:
     """Measure every share at every batch size and print the table; `out` is a folder for it and all figures."""
     console = Console(soft_wrap=True, highlight=False)
-    cases = [(size, share) for size in batch_sizes for share in SHARES]
-    entries = [
-        Entry(f"class_share={share:g}", "icone_instance", size, (f"class_share={share:g}",), seed)
-        for size, share in cases
-        for seed in range(seeds)
-    ]
-    outcomes = measure_all(terms, entries, workers, console.print)
-    rows = []
-    for i, (size, share) in enumerate(cases):
-        runs = outcomes[i * seeds : (i + 1) * seeds]
-        rows.append([str(size), f"{share:g}", *(spread([o.trained[metric] for o in runs]) for metric in METRICS)])
-    untrained = [spread([o.untrained[metric] for o in outcomes[:seeds]]) for metric in METRICS]
+    entries = [entry(share, size, seed) for size in batch_sizes for share in SHARES for seed in range(seeds)]
+    found = measure_all(terms, entries, workers=workers, report=console.print)
+    untrained = [found[entry(0, batch_sizes[0], seed)].untrained for seed in range(seeds)]
+    rows = [["–", "untrained", *_cells(untrained)]]
+    for size, share in itertools.product(batch_sizes, SHARES):
+        trained = [found[entry(share, size, seed)].trained for seed in range(seeds)]
+        rows.append([str(size), f"{share:g}", *_cells(trained)])
     header = ["B", "class_share", "linear probe", "kNN-5", "RankMe"]
-    text = markdown(header, [["–", "untrained", *untrained], *rows]) + "\n"
+    text = markdown(header, rows) + "\n"
     console.print(text, markup=False)
     if out is not None:
-        save(out, "class-share", terms, outcomes, text)
+        save(out, "class-share", terms, list(found.values()), text)
 
 
 if __name__ == "__main__":

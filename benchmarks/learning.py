@@ -9,7 +9,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -72,6 +72,10 @@ class Outcome:
     """Processor time of training and evaluation."""
     undefined: str = ""
 
+    def __str__(self) -> str:
+        result = self.undefined or f"{self.untrained['linear_probe']:.1f} → {self.trained['linear_probe']:.1f}"
+        return f"{self.entry.name}, B = {self.entry.batch_size}, seed {self.entry.seed}: {result}"
+
     def gain(self, metric: str = "linear_probe") -> float:
         return self.trained[metric] - self.untrained[metric]
 
@@ -99,16 +103,41 @@ def quiet(_: str) -> None:
     """A report that nobody reads."""
 
 
-def measure_all(terms: Terms, entries: Sequence[Entry], workers: int = 1, report: Report = quiet) -> list[Outcome]:
-    """The outcomes in the order of the entries, which run in as many processes as there are workers."""
+def measure_all(
+    terms: Terms,
+    entries: Sequence[Entry],
+    *,
+    workers: int = 1,
+    report: Report = quiet,
+    known: Mapping[Entry, Outcome] | None = None,
+) -> dict[Entry, Outcome]:
+    """The outcomes of the entries: those that are known, the others run in as many processes as there are workers."""
+    outcomes = {entry: outcome for entry, outcome in (known or {}).items() if entry in entries}
+    missing = [entry for entry in entries if entry not in outcomes]
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(measure, terms, entry): entry for entry in entries}
+        futures = [pool.submit(measure, terms, entry) for entry in missing]
         for done, future in enumerate(as_completed(futures), 1):
-            entry = futures[future]
-            figure = future.result().trained.get("linear_probe")
-            result = "undefined" if figure is None else f"{figure:.1f}"
-            report(f"{done}/{len(entries)} {entry.name}, B = {entry.batch_size}, seed {entry.seed}: {result}")
-        return [future.result() for future in futures]
+            outcome = future.result()
+            outcomes[outcome.entry] = outcome
+            report(f"{done}/{len(missing)} {outcome}")
+    return outcomes
+
+
+def saved_outcomes(file: Path, terms: Terms) -> dict[Entry, Outcome]:
+    """The runs of a file that `save` wrote, by entry; a file of other terms is refused."""
+    saved = json.loads(file.read_text())
+    if saved["terms"] != _plain(terms):
+        raise InputError(f"{file} holds runs on other terms: {saved['terms']}")
+    outcomes = {}
+    for run in saved["runs"]:
+        entry = Entry(**{**run["entry"], "options": tuple(run["entry"]["options"])})
+        outcomes[entry] = Outcome(**{**run, "entry": entry})
+    return outcomes
+
+
+def _plain(terms: Terms) -> dict[str, Any]:
+    plain = {key: str(value) if isinstance(value, Path) else value for key, value in vars(terms).items()}
+    return {key: value for key, value in plain.items() if value is not None}
 
 
 def _figures(measured: dict[str, Any]) -> Figures:
@@ -147,14 +176,14 @@ def save(folder: Path, name: str, terms: Terms, outcomes: Sequence[Outcome], tex
         "hardware": f"{os.cpu_count()} CPU cores, one thread per run",
         "processor_minutes": round(sum(o.seconds for o in outcomes) / 60, 1),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "terms": {key: value for key, value in vars(terms).items() if value is not None},
+        "terms": _plain(terms),
     }
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}-{facts['date']}"
     told = "\n".join(f"- {key}: {_words(value)}" for key, value in facts.items())
     target.with_suffix(".md").write_text(f"# {name}\n\n{told}\n\n{text}")
     runs = {**facts, "runs": [asdict(outcome) for outcome in outcomes]}
-    target.with_suffix(".json").write_text(json.dumps(runs, indent=1, default=str) + "\n")
+    target.with_suffix(".json").write_text(json.dumps(runs, indent=1) + "\n")
 
 
 def _words(value: object) -> str:

@@ -10,7 +10,7 @@ it is held to. Second: what it loses from the large batch to the smallest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -18,8 +18,9 @@ import tyro
 from rich.console import Console
 
 from icone.methods import METHODS
-from learning import Entry, Figures, Outcome, Report, Terms, markdown, measure_all, quiet, save, spread
+from learning import Entry, Figures, Outcome, Terms, markdown, measure_all, save, saved_outcomes, spread
 
+SEEDS = 3
 LARGE = 16
 NARROW = ("hidden=512",)
 """Heads of 2048 and 4096 units would take most of the time beside an encoder of 0.2 M parameters."""
@@ -86,14 +87,14 @@ class Comparison(NamedTuple):
         return [a.trained[metric] - b.trained[metric] for a, b in zip(self.large, self.smallest, strict=True)]
 
 
-def compare(
-    terms: Terms, contenders: Sequence[Contender] = CONTENDERS, seeds: int = 3, workers: int = 1, report: Report = quiet
-) -> list[Comparison]:
-    """Run every contender with every seed at both batch sizes; whether it is defined at 1 takes one try."""
-    sizes = [(c, size) for c in contenders for size in (LARGE, c.smallest)]
-    entries = [c.entry(seed, size) for seed in range(seeds) for c, size in sizes]
-    entries += [c.entry(0, 1) for c in contenders if c.smallest > 1]
-    found = dict(zip(entries, measure_all(terms, entries, workers, report), strict=True))
+def entries_of(contenders: Sequence[Contender], seeds: int) -> list[Entry]:
+    """Every contender with every seed at both batch sizes; whether it is defined at 1 takes one try."""
+    entries = [c.entry(seed, size) for seed in range(seeds) for c in contenders for size in (LARGE, c.smallest)]
+    return entries + [c.entry(0, 1) for c in contenders if c.smallest > 1]
+
+
+def compare(found: Mapping[Entry, Outcome], contenders: Sequence[Contender], seeds: int) -> list[Comparison]:
+    """The outcomes, contender by contender."""
     return [
         Comparison(
             c,
@@ -155,19 +156,28 @@ def main(
     *,
     terms: Annotated[Terms, tyro.conf.arg(name="")] = Terms(),  # noqa: B008
     methods: tuple[str, ...] = (),
-    seeds: int = 3,
+    seeds: int = SEEDS,
     workers: int = 1,
+    reuse: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Compare the methods (all, or those named) and print both tables; `out` is a folder for them and all figures."""
+    """Compare the methods and print both tables.
+
+    Args:
+        methods: Those that take part (default: all).
+        workers: Runs at the same time, each in a process with one thread.
+        reuse: A JSON file of an earlier comparison, whose runs are not repeated.
+        out: Folder that both tables and the figures of every run are written to.
+    """
     console = Console(soft_wrap=True, highlight=False)
     contenders = [c for c in CONTENDERS if not methods or c.method in methods]
-    comparisons = compare(terms, contenders, seeds, workers, console.print)
+    known = saved_outcomes(reuse, terms) if reuse else None
+    found = measure_all(terms, entries_of(contenders, seeds), workers=workers, report=console.print, known=known)
+    comparisons = compare(found, contenders, seeds)
     text = f"## They learn\n\n{learning_table(comparisons)}\n\n## Small batches\n\n{small_batch_table(comparisons)}\n"
     console.print(text, markup=False)
     if out is not None:
-        outcomes = [o for c in comparisons for o in (*c.large, *c.smallest)]
-        save(out, "rivals", terms, outcomes, text)
+        save(out, "rivals", terms, list(found.values()), text)
 
 
 if __name__ == "__main__":
