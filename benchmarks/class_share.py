@@ -10,14 +10,13 @@ seeds of the balanced accuracy on volumes that were not trained on, in percent.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
-from learning import METRICS, Entry, Figures, Terms, markdown, measure_all, save, spread
+from learning import METRICS, Entry, Figures, Outcome, Terms, markdown, measure_and_tell, spread
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -37,22 +36,27 @@ def main(
     batch_sizes: tuple[int, ...] = (16, 1),
     seeds: int = 3,
     workers: int = 1,
+    reuse: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Measure every share at every batch size and print the table; `out` is a folder for it and all figures."""
-    console = Console(soft_wrap=True, highlight=False)
-    entries = [entry(share, size, seed) for size in batch_sizes for share in SHARES for seed in range(seeds)]
-    found = measure_all(terms, entries, workers=workers, report=console.print)
-    untrained = [found[entry(0, batch_sizes[0], seed)].untrained for seed in range(seeds)]
-    rows = [["–", "untrained", *_cells(untrained)]]
-    for size, share in itertools.product(batch_sizes, SHARES):
-        trained = [found[entry(share, size, seed)].trained for seed in range(seeds)]
-        rows.append([str(size), f"{share:g}", *_cells(trained)])
-    header = ["B", "class_share", "linear probe", "kNN-5", "RankMe"]
-    text = markdown(header, rows) + "\n"
-    console.print(text, markup=False)
-    if out is not None:
-        save(out, "class-share", terms, list(found.values()), text)
+    """Measure every share at every batch size and print the table.
+
+    Args:
+        workers: Runs at the same time, each in a process with one thread.
+        reuse: The JSON file of an earlier comparison, or an interrupted one, whose runs are not repeated.
+        out: Folder that the table and the figures of every run are written to.
+    """
+
+    def tell(found: Mapping[Entry, Outcome]) -> str:
+        untrained = [found[entry(0, batch_sizes[0], seed)].untrained for seed in range(seeds)]
+        rows = [["–", "untrained", *_cells(untrained)]]
+        for size, share in itertools.product(batch_sizes, SHARES):
+            trained = [found[entry(share, size, seed)].trained for seed in range(seeds)]
+            rows.append([str(size), f"{share:g}", *_cells(trained)])
+        return markdown(["B", "class_share", "linear probe", "kNN-5", "RankMe"], rows) + "\n"
+
+    entries = [entry(share, size, seed) for seed in range(seeds) for size in batch_sizes for share in SHARES]
+    measure_and_tell(terms, entries, tell, name="class-share", workers=workers, reuse=reuse, out=out)
 
 
 if __name__ == "__main__":

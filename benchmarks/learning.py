@@ -24,10 +24,10 @@ from rich.console import Console
 from icone.errors import InputError
 from icone.evaluating import evaluate
 from icone.pretraining import pretrain
+from icone.runs import replacing
 
 METRICS = ("linear_probe", "knn_5", "rankme")
 Figures = dict[str, float]
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class Terms:
     and with more features than instances all anchors can be orthogonal whatever the images show.
     """
 
-    source: str = "synthetic:shapes@24x400"
-    test_fraction: float = 0.6
+    source: str = "synthetic:shapes@24x500"
+    test_fraction: float = 0.52
     encoder: str = "resnet10_3d"
     width: float = 0.125
     norm: str = "group"
     features: int = 64
-    epochs: int = 5
+    epochs: int = 8
     lr: float = 1e-3
     labels: Path | None = None
     size: int | None = None
@@ -99,19 +99,18 @@ def measure(terms: Terms, entry: Entry) -> Outcome:
     return Outcome(entry, _figures(result["trained"]), _figures(result["untrained"]), seconds)
 
 
-def quiet(_: str) -> None:
-    """A report that nobody reads."""
-
-
 def measure_all(
     terms: Terms,
     entries: Sequence[Entry],
     *,
     workers: int = 1,
-    report: Report = quiet,
     known: Mapping[Entry, Outcome] | None = None,
+    each: Callable[[str, Sequence[Outcome]], None] = lambda news, outcomes: None,
 ) -> dict[Entry, Outcome]:
-    """The outcomes of the entries: those that are known, the others run in as many processes as there are workers."""
+    """The outcomes of the entries: those that are known, the others run in as many processes as there are workers.
+
+    `each` is told after every run what came of it, and all outcomes so far.
+    """
     outcomes = {entry: outcome for entry, outcome in (known or {}).items() if entry in entries}
     missing = [entry for entry in entries if entry not in outcomes]
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -119,12 +118,12 @@ def measure_all(
         for done, future in enumerate(as_completed(futures), 1):
             outcome = future.result()
             outcomes[outcome.entry] = outcome
-            report(f"{done}/{len(missing)} {outcome}")
+            each(f"{done}/{len(missing)} {outcome}", list(outcomes.values()))
     return outcomes
 
 
 def saved_outcomes(file: Path, terms: Terms) -> dict[Entry, Outcome]:
-    """The runs of a file that `save` wrote, by entry; a file of other terms is refused."""
+    """The runs of a file that a `Record` wrote, by entry; a file of other terms is refused."""
     saved = json.loads(file.read_text())
     if saved["terms"] != _plain(terms):
         raise InputError(f"{file} holds runs on other terms: {saved['terms']}")
@@ -168,23 +167,61 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
 
 
-def save(folder: Path, name: str, terms: Terms, outcomes: Sequence[Outcome], text: str) -> None:
-    """Write `name-DATE.md`, the text under what a reader needs to repeat it, and `name-DATE.json` with every run."""
-    packages = ("icone", "torch", "monai", "numpy", "scikit-learn")
-    facts = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "hardware": f"{os.cpu_count()} CPU cores, one thread per run",
-        "processor_minutes": round(sum(o.seconds for o in outcomes) / 60, 1),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "terms": _plain(terms),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{name}-{facts['date']}"
-    told = "\n".join(f"- {key}: {_words(value)}" for key, value in facts.items())
-    target.with_suffix(".md").write_text(f"# {name}\n\n{told}\n\n{text}")
-    runs = {**facts, "runs": [asdict(outcome) for outcome in outcomes]}
-    target.with_suffix(".json").write_text(json.dumps(runs, indent=1) + "\n")
+class Record:
+    """The files of a comparison: `NAME-DATE.json` with every run so far, and at the end `NAME-DATE.md` for people."""
+
+    def __init__(self, folder: Path, name: str, terms: Terms) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        packages = ("icone", "torch", "monai", "numpy", "scikit-learn")
+        self.facts = {
+            "date": datetime.now(UTC).date().isoformat(),
+            "hardware": f"{os.cpu_count()} CPU cores, one thread per run",
+            "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
+            "terms": _plain(terms),
+        }
+        self.name = name
+        self.target = folder / f"{name}-{self.facts['date']}"
+
+    def runs(self, outcomes: Sequence[Outcome]) -> None:
+        """Written after every run, so that a comparison can be continued after an interruption."""
+        content = {**self.facts, "runs": [asdict(outcome) for outcome in outcomes]}
+        with replacing(self.target.with_suffix(".json")) as temporary:
+            temporary.write_text(json.dumps(content, indent=1) + "\n")
+
+    def tables(self, text: str, outcomes: Sequence[Outcome]) -> None:
+        minutes = sum(outcome.seconds for outcome in outcomes) / 60
+        facts = {**self.facts, "processor time": f"{minutes:.0f} minutes for {len(outcomes)} runs"}
+        told = "\n".join(f"- {key}: {_words(value)}" for key, value in facts.items())
+        self.target.with_suffix(".md").write_text(f"# {self.name}\n\n{told}\n\n{text}")
 
 
 def _words(value: object) -> str:
     return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
+def measure_and_tell(
+    terms: Terms,
+    entries: Sequence[Entry],
+    tell: Callable[[Mapping[Entry, Outcome]], str],
+    *,
+    name: str,
+    workers: int,
+    reuse: Path | None,
+    out: Path | None,
+) -> None:
+    """Run a comparison from the command line: progress, then the text that `tell` makes of the outcomes, then files."""
+    console = Console(soft_wrap=True, highlight=False)
+    record = Record(out, name, terms) if out else None
+
+    def each(news: str, outcomes: Sequence[Outcome]) -> None:
+        console.print(news, markup=False)
+        if record:
+            record.runs(outcomes)
+
+    known = saved_outcomes(reuse, terms) if reuse else None
+    found = measure_all(terms, entries, workers=workers, known=known, each=each)
+    text = tell(found)
+    console.print(text, markup=False)
+    if record:
+        record.runs(list(found.values()))
+        record.tables(text, list(found.values()))

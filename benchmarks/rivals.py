@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import tyro
-from rich.console import Console
 
 from icone.methods import METHODS
-from learning import Entry, Figures, Outcome, Terms, markdown, measure_all, save, saved_outcomes, spread
+from learning import Entry, Figures, Outcome, Terms, markdown, measure_and_tell, spread
 
 SEEDS = 3
 LARGE = 16
@@ -26,6 +25,7 @@ NARROW = ("hidden=512",)
 """Heads of 2048 and 4096 units would take most of the time beside an encoder of 0.2 M parameters."""
 
 
+SHARP = ("first_teacher_temperature=0.01", "teacher_temperature=0.015")
 STEADY = ("init_std=0.2",)
 """Ten times the default, because the learning rate is: an Adam step moves an anchor by a multiple of it."""
 
@@ -53,13 +53,15 @@ CONTENDERS = (
     Contender("icone, VCReg", "icone", "smallest", 1, ("diversity=variance_covariance", *STEADY)),
     Contender("icone, SIGReg", "icone", "smallest", 1, ("diversity=sigreg", *STEADY)),
     Contender("simclr", "simclr", "large", 1, NARROW),
-    # A queue longer than the data set would hold stale keys of the query's own instance.
-    Contender("moco", "moco", "smallest", 1, ("queue_size=128",)),
+    # A queue longer than the data set would hold stale keys of the query's own instance; and it starts with random
+    # vectors, which teach nothing until they are replaced.
+    Contender("moco", "moco", "large", 1, ("queue_size=64", "temperature=0.1")),
     Contender("swav", "swav", "large", 1, NARROW),
     Contender("byol", "byol", "large", 1, NARROW),
     Contender("vicreg", "vicreg", "large", 1, NARROW),
-    # 65,536 outputs are meant for millions of images.
-    Contender("dino", "dino", "smallest", 1, ("outputs=256", *NARROW)),
+    # 65,536 outputs are meant for millions of images, and teacher temperatures of 0.04 to 0.07 for long training: at the
+    # start of it the teacher is then all but uniform (entropy 5.4 to 5.5 of 5.5 for 256 outputs).
+    Contender("dino", "dino", "large", 1, ("outputs=256", *SHARP, *NARROW)),
     Contender("diet", "diet", "smallest", 1),
     Contender("cross_entropy", "cross_entropy", "large", 1),
     Contender("supcon", "supcon", "large", 1),
@@ -147,6 +149,11 @@ def _small_batch_row(comparison: Comparison) -> list[str]:
     ]
 
 
+def tables(comparisons: Sequence[Comparison]) -> str:
+    learning, small = learning_table(comparisons), small_batch_table(comparisons)
+    return f"## They learn\n\n{learning}\n\n## Small batches\n\n{small}\n"
+
+
 def _accuracies(runs: Sequence[Figures]) -> str:
     """Linear probe / kNN-5."""
     return " / ".join(spread([run[name] for run in runs]) for name in ("linear_probe", "knn_5"))
@@ -166,18 +173,16 @@ def main(
     Args:
         methods: Those that take part (default: all).
         workers: Runs at the same time, each in a process with one thread.
-        reuse: A JSON file of an earlier comparison, whose runs are not repeated.
+        reuse: The JSON file of an earlier comparison, or an interrupted one, whose runs are not repeated.
         out: Folder that both tables and the figures of every run are written to.
     """
-    console = Console(soft_wrap=True, highlight=False)
     contenders = [c for c in CONTENDERS if not methods or c.method in methods]
-    known = saved_outcomes(reuse, terms) if reuse else None
-    found = measure_all(terms, entries_of(contenders, seeds), workers=workers, report=console.print, known=known)
-    comparisons = compare(found, contenders, seeds)
-    text = f"## They learn\n\n{learning_table(comparisons)}\n\n## Small batches\n\n{small_batch_table(comparisons)}\n"
-    console.print(text, markup=False)
-    if out is not None:
-        save(out, "rivals", terms, list(found.values()), text)
+
+    def tell(found: Mapping[Entry, Outcome]) -> str:
+        return tables(compare(found, contenders, seeds))
+
+    entries = entries_of(contenders, seeds)
+    measure_and_tell(terms, entries, tell, name="rivals", workers=workers, reuse=reuse, out=out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 from icone.errors import InputError
 from icone.methods import METHODS
-from learning import Entry, Outcome, Terms, markdown, measure_all, save, saved_outcomes, spread
+from learning import Entry, Outcome, Record, Terms, measure_all, saved_outcomes, spread
 from rivals import CONTENDERS, SEEDS, Comparison, compare, entries_of, learning_table, small_batch_table
 
 NAMES = [contender.name for contender in CONTENDERS]
@@ -63,8 +63,11 @@ def test_tables_tell_gains_losses_and_what_is_undefined() -> None:
 def test_saved_runs_are_not_repeated_and_other_terms_are_refused(tmp_path: Path) -> None:
     entries = entries_of(CONTENDERS[:1], seeds=1)
     outcomes = [invented(entry) for entry in entries]
-    save(tmp_path, "rivals", Terms(), outcomes, markdown(["a"], [["b"]]))
-    (file,) = tmp_path.glob("rivals-*.json")
+    record = Record(tmp_path, "rivals", Terms())
+    record.runs(outcomes)
+    record.tables("the tables", outcomes)
+    (text,), (file,) = tmp_path.glob("rivals-*.md"), tmp_path.glob("rivals-*.json")
+    assert text.read_text().endswith("the tables")
     known = saved_outcomes(file, Terms())
     assert measure_all(Terms(), entries, known=known) == dict(zip(entries, outcomes, strict=True))
     with pytest.raises(InputError, match="other terms"):
