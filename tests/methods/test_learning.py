@@ -53,7 +53,7 @@ def test_tables_tell_gains_losses_and_what_is_undefined() -> None:
     simclr = next(line for line in learning if line.startswith("| simclr"))
     cells = [cell.strip() for cell in simclr.split("|")]
     assert cells[2:5] == ["16", "62.0±1.0 / 52.0±1.0", "67.0±1.0 / 57.0±1.0"]
-    assert cells[5:7] == ["5.0±0.0", "5.0"]  # mean and least gain
+    assert cells[5:7] == ["5.0±0.0", "5.0"]  # mean, and less twice the spread
     icone = next(line for line in small if line.startswith("| icone "))
     assert [cell.strip() for cell in icone.split("|")][3:7] == ["1", "52.0±1.0 / 42.0±1.0", "15.0±0.0", "15.0±0.0"]
     assert "- undefined: simclr cannot" in small
