@@ -8,12 +8,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from icone.errors import InputError
 from icone.methods import METHODS
 from learning import Entry, Outcome, Record, Terms, measure_all, saved_outcomes, spread
-from rivals import CONTENDERS, SEEDS, Comparison, compare, entries_of, learning_table, small_batch_table
+from rivals import (
+    CONTENDERS,
+    LEAST_LOSS,
+    MOST_LOSS,
+    SEEDS,
+    Comparison,
+    compare,
+    entries_of,
+    learning_table,
+    small_batch_table,
+)  # fmt: skip
 
 LEARNING = [contender.name for contender in CONTENDERS if contender.margin is not None]
 
@@ -30,6 +41,19 @@ def test_every_seed_gains_the_stated_margin(name: str, comparisons: dict[str, Co
     comparison, margin = comparisons[name], comparisons[name].contender.margin
     assert margin is not None
     assert min(outcome.gain() for outcome in comparison.liked) >= margin > 0
+
+
+@pytest.mark.slow
+def test_small_batches_hurt_the_methods_that_live_on_the_batch_and_icone_less(
+    comparisons: dict[str, Comparison],
+) -> None:
+    lost = {name: float(np.mean(c.losses(c.liked))) for name, c in comparisons.items()}
+    batch_bound = [c.name for c in CONTENDERS if c.smallest > 1]
+    assert batch_bound == ["simclr", "swav", "byol", "vicreg", "supcon"]
+    assert all(comparisons[name].undefined for name in batch_bound)
+    assert min(lost[name] for name in batch_bound) >= LEAST_LOSS
+    assert np.mean(comparisons["icone"].losses(comparisons["icone"].large)) <= MOST_LOSS
+    assert lost["icone"] < min(lost[name] for name in batch_bound)
 
 
 def test_every_method_takes_part() -> None:
@@ -56,7 +80,9 @@ def test_tables_tell_gains_losses_and_what_is_undefined() -> None:
     assert cells[2:5] == ["16", "62.0±1.0 / 52.0±1.0", "67.0±1.0 / 57.0±1.0"]
     assert cells[5:7] == ["5.0±0.0", "5.0"]  # mean, and less twice the spread
     icone = next(line for line in small if line.startswith("| icone "))
-    assert [cell.strip() for cell in icone.split("|")][3:7] == ["1", "52.0±1.0 / 42.0±1.0", "15.0±0.0", "15.0±0.0"]
+    cells = [cell.strip() for cell in icone.split("|")]
+    assert cells[2:5] == ["4", "55.0±1.0 / 45.0±1.0", "67.0±1.0 / 57.0±1.0"]
+    assert cells[5:9] == ["1", "52.0±1.0 / 42.0±1.0", "3.0±0.0 / 3.0±0.0", "15.0±0.0 / 15.0±0.0"]
     assert "- undefined: simclr cannot" in small
     assert not any("icone cannot" in line for line in small)
 
