@@ -1,140 +1,191 @@
 """Every method on generated volumes, on equal terms: does it learn, and what do small batches do to it?
 
-    python benchmarks/rivals.py --workers 2
+    python benchmarks/rivals.py --workers 2 --out benchmarks/results
 
-One encoder, the same views, optimizer, epochs and probes for all; mean ± standard deviation over seeds. Where a
-method is undefined at a batch size, the table says so; the reason is printed below it.
+One encoder, the same views, optimizer, schedule, epochs and probes for all; mean ± standard deviation over seeds of
+the balanced accuracy in percent, linear probe / kNN-5. First table: every method at a batch size it likes, against its
+untrained encoder, with the margin that it is held to. Second: what it loses from there, and from a large batch, to the
+smallest batch at which it is defined, at equal epochs.
 """
 
 from __future__ import annotations
 
-import io
-import itertools
-import json
-import multiprocessing
-import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, NamedTuple
 
 import numpy as np
-import torch
 import tyro
-from rich.console import Console
-from rich.table import Table
 
-from icone.errors import InputError
-from icone.evaluating import evaluate
 from icone.methods import METHODS
-from icone.pretraining import pretrain
+from learning import Entry, Figures, Outcome, Terms, markdown, measure_and_tell, spread
 
-METRICS = ("linear_probe", "knn_5", "rankme")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What is compared with what."""
-
-    methods: tuple[str, ...] = tuple(METHODS)
-    batch_sizes: tuple[int, ...] = (16, 2, 1)
-    seeds: int = 3
-    source: str = "synthetic:shapes@24x400"
-    encoder: str = "resnet10_3d"
-    width: float = 0.125
-    norm: str = "group"
-    epochs: int = 40
-    lr: float = 1e-3
-    device: str = "auto"
-    workers: int = 1
-    """Runs at the same time, each in a process with one thread."""
-    out: Path | None = None
-    """Write the figures of every run to this JSON file."""
+SEEDS = 3
+LARGE = 16
+ACCURACIES = ("linear_probe", "knn_5")
+LEAST_LOSS, MOST_LOSS = 8, 6
+"""Points of the linear probe, in the mean over seeds: methods that need a batch of 2 lose at least the one from the
+batch they like to the smallest; IConE loses at most the other from the large batch to batch size 1."""
+NARROW = ("hidden=512",)
+"""Heads of 2048 and 4096 units would take most of the time beside an encoder of 0.2 M parameters."""
+SHARP = ("first_teacher_temperature=0.01", "teacher_temperature=0.015")
+"""At the start of training DINO's own 0.04 leaves the teacher all but uniform: entropy 5.4 of 5.5 for 256 outputs."""
+STEADY = ("init_std=0.2",)
+"""Ten times the default, because the learning rate is: an Adam step moves an anchor by a multiple of it."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Figures of one run, or why it is undefined."""
+class Contender(NamedTuple):
+    """A method, the batch size it likes, and what it is held to, in points of the linear probe."""
 
+    name: str
     method: str
-    batch_size: int
-    seed: int
-    trained: dict[str, float] = field(default_factory=dict)
-    untrained: dict[str, float] = field(default_factory=dict)
-    undefined: str = ""
+    likes: int
+    margin: float | None
+    """Every seed gains at least this over its untrained encoder, at the batch size it likes; None: not every seed."""
+    options: tuple[str, ...] = ()
+
+    def entry(self, seed: int, batch_size: int) -> Entry:
+        return Entry(self.name, self.method, batch_size, self.options, seed)
+
+    @property
+    def smallest(self) -> int:
+        return METHODS[self.method].min_batch_size
 
 
-def measure(comparison: Comparison, method: str, batch_size: int, seed: int) -> Outcome:
-    """Pretrain and evaluate one combination in a temporary folder."""
-    torch.set_num_threads(1)
-    console = Console(file=io.StringIO())
-    settings = {name: getattr(comparison, name) for name in ("source", "encoder", "width", "norm", "epochs", "lr")}
-    options = ("outputs=4096",) if method == "dino" else ()  # 65,536 outputs are meant for millions of images
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        try:
-            pretrain(
-                **settings, method=method, options=options, batch_size=batch_size, seed=seed, test_fraction=0.4,
-                device=comparison.device, out=run, console=console,
-            )  # fmt: skip
-        except InputError as error:
-            return Outcome(method, batch_size, seed, undefined=str(error))
-        result = evaluate(run, untrained=True, geometry_instances=0, device=comparison.device, console=console)
-    return Outcome(method, batch_size, seed, _figures(result["trained"]), _figures(result["untrained"]))
+CONTENDERS = (
+    Contender("icone", "icone", 4, 5, STEADY),
+    Contender("icone, VCReg", "icone", 4, 7, ("diversity=variance_covariance", *STEADY)),
+    Contender("icone, SIGReg", "icone", 4, None, ("diversity=sigreg", *STEADY)),
+    Contender("simclr", "simclr", 16, 23, NARROW),
+    # A queue longer than the data set would hold stale keys of the query's own instance; and it starts with random
+    # vectors, which teach nothing until they are replaced.
+    Contender("moco", "moco", 16, 11, ("queue_size=64", "temperature=0.1")),
+    Contender("swav", "swav", 16, 11, NARROW),
+    Contender("byol", "byol", 16, 13, NARROW),
+    Contender("vicreg", "vicreg", 16, 19, NARROW),
+    # 65,536 outputs are meant for millions of images.
+    Contender("dino", "dino", 16, 7, ("outputs=256", *SHARP, *NARROW)),
+    Contender("diet", "diet", 4, 3),
+    Contender("cross_entropy", "cross_entropy", 1, 46),
+    Contender("supcon", "supcon", 16, 22),
+    Contender("icone_class", "icone_class", 1, 29, STEADY),
+    Contender("icone_instance", "icone_instance", 1, 28, STEADY),
+)
 
 
-def compare(comparison: Comparison, console: Console) -> list[Outcome]:
-    """All combinations, the large batches first because they are quick."""
-    tasks = list(itertools.product(comparison.batch_sizes, comparison.methods, range(comparison.seeds)))
-    outcomes = []
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(comparison.workers, mp_context=spawn) as pool:
-        futures = [pool.submit(measure, comparison, method, size, seed) for size, method, seed in tasks]
-        for done, future in enumerate(as_completed(futures), 1):
-            outcome = future.result()
-            outcomes.append(outcome)
-            console.print(f"{done}/{len(tasks)} {outcome.method} B={outcome.batch_size}", highlight=False)
-    return outcomes
+class Comparison(NamedTuple):
+    """What came of one contender, seed by seed."""
+
+    contender: Contender
+    liked: list[Outcome]
+    large: list[Outcome]
+    smallest: list[Outcome]
+    """At the smallest batch at which it is defined."""
+    undefined: str
+    """Why it is not at batch size 1; empty where it is."""
+
+    def losses(self, since: Sequence[Outcome], metric: str = "linear_probe") -> list[float]:
+        """Points lost from the runs at another batch size, the liked or the large one, to the smallest."""
+        return [a.trained[metric] - b.trained[metric] for a, b in zip(since, self.smallest, strict=True)]
 
 
-def table(outcomes: Sequence[Outcome], comparison: Comparison) -> Table:
-    """Linear probe and kNN-5 (balanced accuracy, %) and RankMe, by method and batch size."""
-    title = f"{comparison.source}, {comparison.epochs} epochs, {comparison.seeds} seeds: probe / kNN-5 / RankMe"
-    shown = Table("method", *(f"B={size}" for size in comparison.batch_sizes), title=title, title_justify="left")
-    untrained = {o.seed: o.untrained for o in outcomes if o.untrained}
-    if untrained:
-        shown.add_row("untrained", *[_cell(list(untrained.values()))] * len(comparison.batch_sizes))
-    for method in comparison.methods:
-        cells = []
-        for size in comparison.batch_sizes:
-            runs = [o for o in outcomes if (o.method, o.batch_size) == (method, size)]
-            cells.append("undefined" if runs[0].undefined else _cell([o.trained for o in runs]))
-        shown.add_row(method, *cells)
-    return shown
+def entries_of(contenders: Sequence[Contender], seeds: int) -> list[Entry]:
+    """Every contender with every seed at its batch sizes; whether it is defined at 1 takes one try."""
+    sizes = [(c, size) for c in contenders for size in sorted({c.likes, LARGE, c.smallest})]
+    entries = [c.entry(seed, size) for seed in range(seeds) for c, size in sizes]
+    return entries + [c.entry(0, 1) for c in contenders if c.smallest > 1]
 
 
-def _figures(figures: dict[str, Any]) -> dict[str, float]:
-    values = (figures[name] for name in METRICS)
-    accuracies = [100 * v["balanced_accuracy"] if isinstance(v, dict) else v for v in values]
-    return dict(zip(METRICS, accuracies, strict=True))
+def compare(found: Mapping[Entry, Outcome], contenders: Sequence[Contender], seeds: int) -> list[Comparison]:
+    """The outcomes, contender by contender."""
+
+    def runs(contender: Contender, batch_size: int) -> list[Outcome]:
+        return [found[contender.entry(seed, batch_size)] for seed in range(seeds)]
+
+    return [
+        Comparison(c, runs(c, c.likes), runs(c, LARGE), runs(c, c.smallest), found[c.entry(0, 1)].undefined)
+        for c in contenders
+    ]
 
 
-def _cell(runs: Sequence[dict[str, float]]) -> str:
-    values = [[run[name] for run in runs] for name in METRICS]
-    probe, knn, rank = (f"{np.mean(v):.1f}±{np.std(v):.1f}" for v in values)
-    return f"{probe} / {knn} / {rank}"
+def learning_table(comparisons: Sequence[Comparison]) -> str:
+    """Every method at the batch size it likes against its untrained encoder."""
+    header = ["method", "B", "untrained", "trained", "gain", "less 2 std", "margin", "options"]
+    return markdown(header, [_learning_row(c) for c in comparisons])
 
 
-def main(comparison: Comparison) -> None:
-    console = Console()
-    outcomes = compare(comparison, console)
-    console.print(table(outcomes, comparison))
-    for reason in sorted({o.undefined for o in outcomes if o.undefined}):
-        console.print(f"undefined: {reason}", highlight=False, soft_wrap=True)
-    if comparison.out is not None:
-        comparison.out.write_text(json.dumps([vars(o) for o in outcomes], indent=1))
+def _learning_row(comparison: Comparison) -> list[str]:
+    contender, liked = comparison.contender, comparison.liked
+    gains = [outcome.gain() for outcome in liked]
+    return [
+        contender.name,
+        str(liked[0].entry.batch_size),
+        _accuracies([outcome.untrained for outcome in liked]),
+        _accuracies([outcome.trained for outcome in liked]),
+        spread(gains),
+        f"{np.mean(gains) - 2 * np.std(gains, ddof=1):.1f}",
+        "none" if contender.margin is None else f"{contender.margin:g}",
+        " ".join(contender.options),
+    ]
+
+
+def small_batch_table(comparisons: Sequence[Comparison]) -> str:
+    """What the methods lose at the smallest batch, at equal epochs, and why some go no lower than 2."""
+    header = ["method", "liked B", "trained", f"B = {LARGE}", "smallest B", "trained"]
+    header += ["lost from liked", f"lost from {LARGE}", "RankMe from liked"]
+    reasons = [f"- undefined: {c.undefined}" for c in comparisons if c.undefined]
+    return "\n".join([markdown(header, [_small_batch_row(c) for c in comparisons]), "", *reasons])
+
+
+def _small_batch_row(comparison: Comparison) -> list[str]:
+    contender, liked, large, smallest, _ = comparison
+    return [
+        contender.name,
+        str(contender.likes),
+        _accuracies([outcome.trained for outcome in liked]),
+        _accuracies([outcome.trained for outcome in large]),
+        str(smallest[0].entry.batch_size),
+        _accuracies([outcome.trained for outcome in smallest]),
+        *(" / ".join(spread(comparison.losses(since, m)) for m in ACCURACIES) for since in (liked, large)),
+        " → ".join(spread([o.trained["rankme"] for o in runs]) for runs in (liked, smallest)),
+    ]
+
+
+def tables(comparisons: Sequence[Comparison]) -> str:
+    learning, small = learning_table(comparisons), small_batch_table(comparisons)
+    return f"## They learn\n\n{learning}\n\n## Small batches\n\n{small}\n"
+
+
+def _accuracies(runs: Sequence[Figures]) -> str:
+    """Linear probe / kNN-5."""
+    return " / ".join(spread([run[name] for run in runs]) for name in ACCURACIES)
+
+
+def main(
+    *,
+    terms: Annotated[Terms, tyro.conf.arg(name="")] = Terms(),  # noqa: B008
+    methods: tuple[str, ...] = (),
+    seeds: int = SEEDS,
+    workers: int = 1,
+    reuse: Path | None = None,
+    out: Path | None = None,
+) -> None:
+    """Compare the methods and print both tables.
+
+    Args:
+        methods: Those that take part (default: all).
+        workers: Runs at the same time, each in a process with one thread.
+        reuse: The JSON file of an earlier comparison, or an interrupted one, whose runs are not repeated.
+        out: Folder that both tables and the figures of every run are written to.
+    """
+    contenders = [c for c in CONTENDERS if not methods or c.method in methods]
+
+    def tell(found: Mapping[Entry, Outcome]) -> str:
+        return tables(compare(found, contenders, seeds))
+
+    entries = entries_of(contenders, seeds)
+    measure_and_tell(terms, entries, tell, name="rivals", workers=workers, reuse=reuse, out=out)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Comparison, description=__doc__))
+    tyro.cli(main, description=__doc__)

@@ -17,6 +17,7 @@ TRAINED_BYTES = 16
 """Of one trained float32: the weight, its gradient and the two moments of AdamW."""
 STORED_BYTES = 4
 """Of one number that no optimizer touches: moving copies, queues, centres."""
+ANY_BATCH = "any batch size that the encoder's own normalisation allows: BatchNorm needs three values or more"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,5 +115,5 @@ def option_table(name: str) -> Group:
     table = Table("option", "default", box=box.SIMPLE)
     for option, default in method_options(name).items():
         table.add_row(option, str(default))
-    why = f"smallest batch {method.min_batch_size}: {method.too_small}" if method.too_small else "any batch size"
+    why = f"smallest batch {method.min_batch_size}: {method.too_small}" if method.too_small else ANY_BATCH
     return Group(inspect.cleandoc(method.__doc__ or ""), table, why)

@@ -20,11 +20,17 @@ def frozen_copy(network: Network) -> Network:
 def follow(follower: nn.Module, leader: nn.Module, momentum: float | Tensor) -> None:
     """Move every parameter of `follower` towards the leader's: f ← m·f + (1 − m)·l.
 
+    All parameters move in three operations, however many there are; at batch size 1 the launches of a loop would
+    count. `torch._foreach_lerp_` would be one, but reads a momentum that is a tensor back to the host.
+
     >>> slow, fast = nn.Linear(1, 1), nn.Linear(1, 1)
     >>> _ = nn.init.ones_(slow.weight), nn.init.zeros_(fast.weight)
     >>> follow(slow, fast, momentum=0.9)
     >>> slow.weight.item()
     0.8999999761581421
     """
-    for slow, fast in zip(follower.parameters(), leader.parameters(), strict=True):
-        slow.lerp_(fast, 1 - momentum)
+    slow: list[Tensor] = list(follower.parameters())
+    fast: list[Tensor] = list(leader.parameters())
+    steps = list(torch._foreach_sub(fast, slow))
+    torch._foreach_mul_(steps, 1 - momentum)
+    torch._foreach_add_(slow, steps)
