@@ -24,12 +24,12 @@ import torch.nn.functional as F
 import tyro
 from rich.console import Console
 from rich.table import Table
-from step import Case, RandomSamples, build  # type: ignore[import-not-found]
 from torch import Tensor
 
 from icone.errors import InputError
 from icone.training.engine import EagerEngine
 from icone.training.place import Place
+from step import Case, RandomSamples, build
 
 STEPS = 3
 DIVERSITY = ("orthogonality", "variance_covariance", "sigreg", "literal")
@@ -56,7 +56,8 @@ def measure(instances: int, batch: int, method: str, diversity: str) -> dict[str
         options = (f"diversity={diversity}",) if named else ()
         step, loader = build(case, device, RandomSamples(case, distinct=1), method=method, options=options)
         if diversity == "literal":
-            step.method.objective.diversity = literal
+            objective: Any = step.method.objective
+            objective.diversity = literal
         engine, place = EagerEngine(step, loader), Place(device, reduced=True)
         with place.here():
             engine((batch,))

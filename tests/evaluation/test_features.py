@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,7 +57,7 @@ def test_features_come_in_the_order_of_the_samples(run: Run) -> None:
 
 def test_views_of_an_instance_stay_together(run: Run) -> None:
     """Without noise the views of an instance agree; grouped otherwise, they would not."""
-    views = extract_views(load_encoder(run), samples(run), num_views=3, instances=10)
+    views = extract_views(load_encoder(run), samples(run), torch.arange(10), num_views=3)
     assert views.shape[:2] == (10, 3)
     assert alignment(views) < 1e-9
     assert alignment(views.swapaxes(0, 1)) > 1e-3
