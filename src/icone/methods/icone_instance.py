@@ -32,7 +32,7 @@ class IConEInstance(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        class_share: float = 0.5,
+        class_share: float = 0.75,
         normalisation: str = "anchor",
         view_weight: float = 1.0,
         anchor_weight: float = 1.0,
