@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from icone.encoders import build_encoder, check_batch_norm, num_features
+from icone.encoders.layers import PatchConv2d, StemConv3d, fold_stem, halving_maximum
 from icone.errors import InputError
 
 
@@ -95,3 +96,28 @@ def test_batch_norm_over_two_values_is_refused() -> None:
     assert encoder.training
     grouped = build_encoder("resnet10_3d", spatial_dims=3, in_channels=1, size=28, width=0.125, norm="group")
     check_batch_norm(grouped, (1, 28, 28, 28), rows=2)
+
+
+def test_layers_of_ours_have_the_gradients_of_the_usual_ones() -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv2d(3, 8, 4, 4).double()
+    patches = PatchConv2d.of(plain)
+    x = torch.randn(2, 3, 8, 12, dtype=torch.float64, requires_grad=True)
+    gradients = [torch.autograd.grad(c(x).sin().sum(), [x, *plain.parameters()]) for c in (patches, plain)]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    stem = StemConv3d.of(nn.Conv3d(1, 4, 7, 2, 3, bias=False).double())
+    volume = torch.randn(1, 1, 9, 8, 8, dtype=torch.float64, requires_grad=True)
+    results = [fold_stem(volume, stem.weight, 1), stem(volume)]
+    torch.testing.assert_close(results[0], results[1])
+    for ours, theirs in zip(*(torch.autograd.grad(y.sin().sum(), [volume, stem.weight]) for y in results), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    pooled = [halving_maximum(volume.relu()), nn.functional.max_pool3d(volume.relu(), 3, 2, 1)]
+    ours, theirs = (torch.autograd.grad(y.sin().sum(), volume)[0] for y in pooled)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_the_pool_of_a_single_volume_shows_its_layout() -> None:
+    """Convolutions look at strides, and that of a batch of one may be anything: they must find channels last."""
+    x = torch.rand(1, 4, 8, 8, 8).to(memory_format=torch.channels_last_3d)
+    assert halving_maximum(x).stride() == (4 * 4**3, 1, 4 * 4**2, 4 * 4, 4)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from icone.config import PretrainConfig
 from icone.data import Loader, load_data
@@ -118,24 +117,3 @@ def test_runs_that_train_together_need_the_same_data(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="need the same data: subset differs"):
         pretrain_many(configs, [tmp_path / "a", tmp_path / "b"])
     assert not list(tmp_path.iterdir())
-
-
-def test_layers_of_ours_have_the_gradients_of_the_usual_ones() -> None:
-    from icone.encoders.layers import PatchConv2d, StemConv3d, fold_stem, halving_maximum
-
-    torch.manual_seed(0)
-    plain = nn.Conv2d(3, 8, 4, 4).double()
-    patches = PatchConv2d.of(plain)
-    x = torch.randn(2, 3, 8, 12, dtype=torch.float64, requires_grad=True)
-    gradients = [torch.autograd.grad(c(x).sin().sum(), [x, *plain.parameters()]) for c in (patches, plain)]
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs)
-    stem = StemConv3d.of(nn.Conv3d(1, 4, 7, 2, 3, bias=False).double())
-    volume = torch.randn(1, 1, 9, 8, 8, dtype=torch.float64, requires_grad=True)
-    results = [fold_stem(volume, stem.weight, 1), stem(volume)]
-    torch.testing.assert_close(results[0], results[1])
-    for ours, theirs in zip(*(torch.autograd.grad(y.sin().sum(), [volume, stem.weight]) for y in results), strict=True):
-        torch.testing.assert_close(ours, theirs)
-    pooled = [halving_maximum(volume.relu()), nn.functional.max_pool3d(volume.relu(), 3, 2, 1)]
-    ours, theirs = (torch.autograd.grad(y.sin().sum(), volume)[0] for y in pooled)
-    torch.testing.assert_close(ours, theirs)

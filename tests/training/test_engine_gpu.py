@@ -47,10 +47,12 @@ def test_captured_and_eager_runs_agree_for_every_method(method: str, tmp_path: P
 def test_captured_and_eager_runs_agree_on_images_and_volumes(
     settings: dict[str, Any], precision: str, tmp_path: Path
 ) -> None:
+    """The rate is the default: at ten times that, roundings of bf16 alone part two transformers by 4 % in 3 epochs."""
     eager, captured = (
-        train(tmp_path / engine, **settings, precision=precision, engine=engine) for engine in ("eager", "captured")
+        train(tmp_path / engine, **settings, lr=1e-4, precision=precision, engine=engine)
+        for engine in ("eager", "captured")
     )
-    torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-3 if precision == "fp32" else 3e-2, atol=1e-3)
+    torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-3 if precision == "fp32" else 1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("options", [("diversity=variance_covariance",), ("diversity=sigreg",)])

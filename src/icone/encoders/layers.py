@@ -102,7 +102,7 @@ class HalvingMaxPool3d(nn.MaxPool3d):
 
 
 def halving_maximum(x: Tensor) -> Tensor:
-    """max_pool3d(x, 3, stride=2, padding=1) for x ≥ 0.
+    """max_pool3d(x, 3, stride=2, padding=1) for x ≥ 0, channels last.
 
     >>> x = torch.rand(2, 3, 8, 9, 10)
     >>> bool((halving_maximum(x) == F.max_pool3d(x, 3, stride=2, padding=1)).all())
@@ -113,7 +113,8 @@ def halving_maximum(x: Tensor) -> Tensor:
         last = 2 * -(-x.shape[axis] // 2)
         before, middle, after = padded[..., 0:last:2], padded[..., 1:last:2], padded[..., 2 : last + 1 : 2]
         x = torch.maximum(torch.maximum(before, middle), after).movedim(-1, axis)
-    return x
+    # Slices leave a batch of one with a stride that hides its layout from the convolutions that follow.
+    return x.clone(memory_format=torch.channels_last_3d)
 
 
 def use_channels_last(network: nn.Module) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import torch
 from monai.networks.nets.resnet import ResNet, ResNetBlock, ResNetBottleneck, get_inplanes
 from torch import Tensor, nn
 
@@ -42,9 +41,7 @@ class VolumeResNet(ResNet):
 
     def stem(self, x: Tensor) -> Tensor:
         """Everything before the first stage."""
-        x = self.maxpool(self.act(self.bn1(self.conv1(x))))
-        # The compiler must know the layout that convolutions will find: it does not survive a pool by axes.
-        return x.contiguous(memory_format=torch.channels_last_3d) if x.is_cuda else x
+        return cast(Tensor, self.maxpool(self.act(self.bn1(self.conv1(x)))))
 
     @property
     def stages(self) -> list[nn.Module]:
