@@ -47,13 +47,14 @@ def repulsion(
     padding = (0, groups * grouped * CHUNK - d, 0, blocks * tiling.rows - n)
     table = torch.nn.functional.pad(unit * SCALE, padding).to(dtype)
     splits = _splits(unit, blocks * groups, len(table), tiling)
+    stages = tiling.stages if groups == 1 else 2  # chunks of other groups come in too, and three would not fit
     slope = torch.empty(splits, *table.shape, device=unit.device)
     if labels is not None:
         labels = torch.nn.functional.pad(labels, (0, len(table) - n), value=-1)
     _repel[(blocks, groups, splits)](
         table, slope, labels, len(table), triton.cdiv(len(table) // tiling.others, splits) * tiling.others,
         chunks=groups * grouped, width=CHUNK, grouped=grouped, rows=tiling.rows, others=tiling.others,
-        num_warps=tiling.warps, num_stages=tiling.stages,
+        num_warps=tiling.warps, num_stages=stages,
     )  # fmt: skip
     whole = slope[0] if splits == 1 else slope.sum(0)
     result = whole[:n, :d].mul_(SCALE**-3)
