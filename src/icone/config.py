@@ -165,9 +165,9 @@ class RuntimeConfig:
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    engine: Literal["eager", "captured", "auto"] = "eager"
+    engine: Literal["auto", "captured", "eager"] = "auto"
     """captured: the step is compiled and replayed as one CUDA graph; eager: operation by operation; auto: captured on
-    CUDA, and eager, saying why, where that fails."""
+    CUDA from 1000 steps on, and eager, saying why, where that fails."""
     workers: int = 2
     """Threads that read and decode files."""
     memory_gb: float | None = None

@@ -20,7 +20,7 @@ from icone.experiments.engines.events import Event, Task
 from icone.experiments.engines.local import LocalEngine
 from icone.experiments.engines.packing import Packing
 from icone.experiments.engines.worker import Report, work
-from icone.experiments.executing import Setting, execute_one
+from icone.experiments.executing import Job, Setting, _train_side_by_side, execute, execute_one
 from icone.experiments.live import LiveView
 from icone.experiments.node_cache import on_this_node
 from icone.experiments.outcome import Outcome
@@ -68,6 +68,23 @@ def test_outcomes_of_all_kinds(store: Store, spec: MakeSpec, tmp_path: Path) -> 
     assert (outcome.status, outcome.out_of_memory) == ("failed", False)
     assert "missing" in (outcome.reason or "")
     assert "Traceback" in (store.run_folder(bad.key) / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("method", ["icone", "simclr"])
+def test_a_group_that_trained_together_is_only_measured_after(store: Store, spec: MakeSpec, method: str) -> None:
+    """What could not train together (SimCLR at batch 1) gets its reason on its own."""
+    specs = [spec(seed, method=method, batch_size=1) for seed in (0, 1)]
+    outcomes: list[Outcome] = []
+    jobs = [Job(s, store.run_folder(s.key), outcomes.append) for s in specs]
+    for job in jobs:
+        job.folder.mkdir(parents=True)
+    _train_side_by_side(jobs, CPU)
+    assert all((job.folder / "training" / "encoder.safetensors").exists() == (method == "icone") for job in jobs)
+    execute(jobs, CPU)
+    assert [outcome.status for outcome in outcomes] == ["done" if method == "icone" else "undefined"] * 2
+    assert [store.executions(s.key) for s in specs] == [1, 1]
+    alone = execute_one(specs[0], store.run_folder("alone"), CPU)
+    assert outcomes[0].metrics == alone.metrics
 
 
 def test_a_run_that_is_asked_to_stop_has_not_failed(
@@ -154,6 +171,24 @@ def test_packing_goes_by_measured_memory(spec: MakeSpec) -> None:
     assert not packing.fits([small], alone=True)
     packing.learn(small, 10)
     assert packing.need(spec(1, batch_size=4)) == 11
+
+
+def test_groups_are_as_large_as_memory_allows(store: Store, spec: MakeSpec) -> None:
+    engine = LocalEngine(store, CPU, workers=2, together=5)
+    engine.packing = Packing(1000, slots=2)
+    seeds = [Task(spec(seed)) for seed in range(7)]
+    engine.queue = [seeds[:5], seeds[5:]]
+    assert engine._next_group() == seeds[:1]  # nobody knows what it takes
+    engine.packing.start("a", [spec()])
+    assert engine._next_group() == []
+    engine.packing.end("a")
+    engine.packing.learn(spec(), 300)  # 330 with the margin: three fit
+    assert engine._next_group() == seeds[1:4]
+    engine.packing.start("a", [spec()] * 2)
+    assert engine._next_group() == seeds[4:5]
+    assert engine.queue == [seeds[5:]]
+    engine.packing.start("b", [spec()])
+    assert engine._next_group() == []
 
 
 def test_too_little_memory_is_tried_alone_once(store: Store, spec: MakeSpec) -> None:

@@ -113,6 +113,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_why(
         return terms
 
     monkeypatch.setattr(METHODS["icone"], "forward", reading)
+    monkeypatch.setattr("icone.training.engine.WORTHWHILE_STEPS", 0)
     run = train(tmp_path / "auto", **POINTS, engine="auto")
     assert "steps run uncaptured" in capsys.readouterr().out
     torch.testing.assert_close(losses(run), losses(eager), rtol=1e-4, atol=1e-5)

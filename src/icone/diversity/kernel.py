@@ -16,6 +16,9 @@ GROUP = 3
 SCALE = 16.0
 """Unit rows are enlarged by this before they are rounded to half precision, so that small entries and small
 similarities (times 256) stay normal numbers. A power of two: it changes no digit of the others."""
+SHARE = 3
+"""One processor in three works on a small table: it is done while the encoder computes on the others, and with all
+of them it would be done sooner, but the encoder would have to wait for it."""
 
 
 class Tiling(NamedTuple):
@@ -62,11 +65,11 @@ def repulsion(
 
 
 def _splits(unit: Tensor, programs: int, rows: int, tiling: Tiling) -> int:
-    """Parts into which the other rows are cut, so that a small table still fills the chip."""
+    """Parts into which the other rows are cut, so that a small table still fills its share of the chip."""
     if not unit.is_cuda:
         return 2
     processors = torch.cuda.get_device_properties(unit.device).multi_processor_count
-    return max(1, min(processors // programs, rows // tiling.others))
+    return max(1, min(processors // SHARE // programs, rows // tiling.others))
 
 
 @triton.jit  # type: ignore[untyped-decorator]

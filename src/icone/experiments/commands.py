@@ -64,7 +64,9 @@ class PaperRun(Stored):
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     workers: int | None = None
-    """Processes beside each other at most (default: 4 on a GPU, as memory allows; 1 on a CPU)."""
+    """Processes beside each other at most (default: 2 on a GPU, as memory allows; 1 on a CPU)."""
+    side_by_side: int = 5
+    """Seeds that train side by side in one process on a GPU, as memory allows."""
     address: str = "auto"
     """ray: address of the cluster; `local` starts one on this machine."""
     gpus_per_run: float | None = None
@@ -103,6 +105,8 @@ class PaperRun(Stored):
 
         if self.workers is not None and self.workers < 1:
             raise InputError(f"--workers must be at least 1, got {self.workers}")
+        if self.side_by_side < 1:
+            raise InputError(f"--side-by-side must be at least 1, got {self.side_by_side}")
         common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
         if self.engine == "ray":
             from icone.experiments.engines.cluster import RayEngine
@@ -114,9 +118,10 @@ class PaperRun(Stored):
         from icone.experiments.engines.local import LocalEngine
 
         on_gpu = pick_device(self.device).type == "cuda"
-        workers = self.workers or (4 if on_gpu else 1)
+        workers = self.workers or (2 if on_gpu else 1)
         threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
-        return LocalEngine(store, Setting(**common, threads=threads, node_cache=self.node_cache), workers)  # type: ignore[arg-type]
+        setting = Setting(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
+        return LocalEngine(store, setting, workers, together=self.side_by_side if on_gpu else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from icone.experiments.measuring import Measured, measure
 from icone.experiments.node_cache import on_this_node
 from icone.experiments.outcome import Outcome, Status
 from icone.experiments.spec import RunSpec
-from icone.pretraining import pretrain
+from icone.pretraining import pretrain, pretrain_many
 from icone.runs import Run
 
 TRAINING = "training"
@@ -57,12 +57,17 @@ class Job(NamedTuple):
 def execute(jobs: Sequence[Job], setting: Setting) -> None:
     """Execute runs of one group: the same data and shape, other seeds. Each finishes on its own.
 
-    This is the place for training several runs side by side in one process; now one follows the other.
+    On a GPU they train side by side; what that leaves unfinished, for whatever reason, is trained one by one.
     """
     if setting.threads is not None:
         torch.set_num_threads(setting.threads)
     for job in jobs:
-        job.finish(execute_one(job.spec, job.folder, setting))
+        note_execution(job.folder)
+    beside = len(jobs) > 1 and pick_device(setting.device).type == "cuda"
+    taken = _train_side_by_side(jobs, setting) if beside else 0
+    for job in jobs:
+        outcome = _finish(job.spec, job.folder, setting)
+        job.finish(dataclasses.replace(outcome, peak_bytes=max(outcome.peak_bytes, taken // len(jobs))))
 
 
 def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
@@ -70,8 +75,29 @@ def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
 
     Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`).
     """
-    began = time.monotonic()
     note_execution(folder)
+    return _finish(spec, folder, setting)
+
+
+def _train_side_by_side(jobs: Sequence[Job], setting: Setting) -> int:
+    """Train the runs of a group together, as far as that goes; the memory that all of them took."""
+    with _log(jobs[0].folder) as console, _peak_memory(pick_device(setting.device)) as peak:
+        try:
+            pretrain_many(
+                [on_this_node(_placed(job.spec, setting), setting.node_cache) for job in jobs],
+                [_fresh_folder(job.folder).folder for job in jobs],
+                resume=True,
+                console=console,
+            )
+        except InterruptedRun:
+            raise
+        except Exception:  # each run will meet it again on its own, and it becomes its outcome
+            console.print_exception()
+    return peak.bytes
+
+
+def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
+    began = time.monotonic()
     device = pick_device(setting.device)
     with _log(folder) as console, _peak_memory(device) as peak:
         try:
@@ -119,13 +145,19 @@ def note_execution(folder: Path) -> None:
 
 def _train_and_measure(spec: RunSpec, folder: Path, setting: Setting, console: Console) -> Measured:
     config = on_this_node(_placed(spec, setting), setting.node_cache)
-    run = Run(folder / TRAINING)
+    run = _fresh_folder(folder)
     if not (run.exists() and run.finished):
-        if run.folder.exists() and not run.exists():
-            shutil.rmtree(run.folder)  # killed before the first state
         settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(PretrainConfig)}
         pretrain(**settings, out=run.folder, resume=run.exists(), console=console)
     return measure(run, spec, config, setting.device, console)
+
+
+def _fresh_folder(folder: Path) -> Run:
+    """The run folder of `icone.pretrain`, cleared where a process was killed before its first state."""
+    run = Run(folder / TRAINING)
+    if run.folder.exists() and not run.exists():
+        shutil.rmtree(run.folder)
+    return run
 
 
 def _placed(spec: RunSpec, setting: Setting) -> PretrainConfig:

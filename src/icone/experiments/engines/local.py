@@ -44,7 +44,10 @@ class _Worker:
 
 
 class LocalEngine:
-    """A pool of processes; each holds the claim of what it executes, so nothing of a killed sweep stays locked."""
+    """A pool of processes; each holds the claim of what it executes, so nothing of a killed sweep stays locked.
+
+    A process gets up to `together` runs of one shape at a time, which it trains side by side where it can.
+    """
 
     def __init__(self, store: Store, setting: Setting, workers: int, together: int = 1) -> None:
         self.store, self.setting, self.slots, self.together = store, setting, workers, together
@@ -85,16 +88,24 @@ class LocalEngine:
     def _start_what_fits(self) -> None:
         """Give groups to free workers, the first in the queue that fits each time."""
         while len(self.packing.running) < self.slots:
-            group = next((g for g in self.queue if self.packing.fits([t.spec for t in g], g[0].alone)), None)
-            if group is None:
+            group = self._next_group()
+            if not group:
                 return
-            self.queue.remove(group)
             worker = next((w for w in self.workers if not w.group and w.process.is_alive()), None) or self._hire()
             worker.group = group
             self.packing.start(worker.name, [task.spec for task in group], group[0].alone)
             worker.connection.send(group)
             for task in group:
                 self.observe(Event("started", task.spec))
+
+    def _next_group(self) -> list[Task]:
+        """Take from the queue what fits now: a group, or its first runs where all would not fit beside each other."""
+        for place, group in enumerate(self.queue):
+            size = self.packing.together(group[0].spec, len(group))
+            if self.packing.fits([task.spec for task in group[:size]], group[0].alone):
+                self.queue[place : place + 1] = [group[size:]] if size < len(group) else []
+                return group[:size]
+        return []
 
     def _listen(self) -> None:
         busy = {worker.connection: worker for worker in self.workers if worker.group}

@@ -39,6 +39,11 @@ class Packing:
         ]
         return self._with_margin(min(larger)) if larger else self.guess
 
+    def together(self, spec: RunSpec, wanted: int) -> int:
+        """How many of the wanted runs of this shape may share a process: one, where nobody knows what it takes."""
+        need = self.need(spec)
+        return 1 if need is None else max(1, min(wanted, self.capacity // max(need, 1)))
+
     def fits(self, specs: Sequence[RunSpec], alone: bool = False) -> bool:
         """Whether a group of runs may start now; anything may where nothing runs."""
         if not self.running:
@@ -48,12 +53,12 @@ class Packing:
         needs = [self.need(spec) for spec in specs]
         if None in needs:
             return False
-        return sum(self.running.values()) + max(n for n in needs if n is not None) <= self.capacity
+        return sum(self.running.values()) + sum(n for n in needs if n is not None) <= self.capacity
 
     def start(self, name: str, specs: Sequence[RunSpec], alone: bool = False) -> None:
         needs = [self.need(spec) for spec in specs]
         known = [n for n in needs if n is not None]
-        self.running[name] = self.capacity if alone or len(known) < len(needs) else max(known)
+        self.running[name] = self.capacity if alone or len(known) < len(needs) else sum(known)
 
     def end(self, name: str) -> None:
         del self.running[name]
