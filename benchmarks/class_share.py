@@ -22,7 +22,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def entry(share: float, batch_size: int, seed: int) -> Entry:
-    options = (f"class_share={share:g}", "init_std=0.2")  # as in benchmarks/rivals.py
+    options = (f"class_share={share:g}",)
     return Entry(f"class_share {share:g}", "icone_instance", batch_size, options, seed)
 
 

@@ -30,8 +30,6 @@ NARROW = ("hidden=512",)
 """Heads of 2048 and 4096 units would take most of the time beside an encoder of 0.2 M parameters."""
 SHARP = ("first_teacher_temperature=0.01", "teacher_temperature=0.015")
 """At the start of training DINO's own 0.04 leaves the teacher all but uniform: entropy 5.4 of 5.5 for 256 outputs."""
-STEADY = ("init_std=0.2",)
-"""Ten times the default, because the learning rate is: an Adam step moves an anchor by a multiple of it."""
 
 
 class Contender(NamedTuple):
@@ -53,9 +51,9 @@ class Contender(NamedTuple):
 
 
 CONTENDERS = (
-    Contender("icone", "icone", 4, 5, STEADY),
-    Contender("icone, VCReg", "icone", 4, 7, ("diversity=variance_covariance", *STEADY)),
-    Contender("icone, SIGReg", "icone", 4, None, ("diversity=sigreg", *STEADY)),
+    Contender("icone", "icone", 4, 5),
+    Contender("icone, VCReg", "icone", 4, 7, ("diversity=variance_covariance",)),
+    Contender("icone, SIGReg", "icone", 4, None, ("diversity=sigreg",)),
     Contender("simclr", "simclr", 16, 23, NARROW),
     # A queue longer than the data set would hold stale keys of the query's own instance; and it starts with random
     # vectors, which teach nothing until they are replaced.
@@ -68,8 +66,8 @@ CONTENDERS = (
     Contender("diet", "diet", 4, 3),
     Contender("cross_entropy", "cross_entropy", 1, 46),
     Contender("supcon", "supcon", 16, 22),
-    Contender("icone_class", "icone_class", 1, 29, STEADY),
-    Contender("icone_instance", "icone_instance", 1, 28, STEADY),
+    Contender("icone_class", "icone_class", 1, 29),
+    Contender("icone_instance", "icone_instance", 1, 28),
 )
 
 

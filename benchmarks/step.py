@@ -87,7 +87,7 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     shape = (case.size,) * case.dims
     encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
     setting = Setting(num_instances=case.instances, batch_size=case.batch)
-    method = build_method(config.method, encoder, setting, config.options)
+    method = build_method(config.method, encoder, setting, config.options, config.recipe)
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
     if device.type == "cuda":
         method.autocast_dtype = torch.bfloat16

@@ -183,10 +183,10 @@ def test_a_run_is_not_overwritten(undisturbed: Run) -> None:
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"not finite at step \d+ \(epoch 0\): loss nan.*--lr"):
-        pretrain(**POINTS, lr=1e30, out=tmp_path / "run", console=quiet(), checkpoint_seconds=0.001)
+        pretrain(**POINTS, recipe="paper", lr=1e30, out=tmp_path / "run", console=quiet(), checkpoint_seconds=0.001)
     state = state_of(Run(tmp_path / "run"))
     assert all(t.isfinite().all() for t in state.tensors.values() if t.is_floating_point())
-    assert main([*COMMAND, "--lr", "1e30", "--out", str(tmp_path / "other")]) == 3
+    assert main([*COMMAND, "--recipe", "paper", "--lr", "1e30", "--out", str(tmp_path / "other")]) == 3
 
 
 def save_image(path: Path, seed: int) -> None:
@@ -203,7 +203,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-TINY: dict[str, Any] = {"size": 32, "encoder": "resnet10t", "batch_size": 2, "epochs": 1, "features": 8}
+TINY: dict[str, Any] = {"recipe": "paper", "size": 32, "encoder": "resnet10t", "batch_size": 2, "epochs": 1, "features": 8}
 
 
 def test_a_changed_folder_is_refused_in_detail_and_extended_on_demand(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from icone.config import PretrainConfig
+from icone.config import PretrainConfig, TrainingConfig
 from icone.data import Data, Preparation
 from icone.encoders import build_encoder, check_batch_norm
 from icone.errors import InputError, NotEnoughMemory
@@ -47,10 +47,11 @@ def make_method(config: PretrainConfig, data: Data) -> Method:
         batch_size=config.batch_size,
         num_views=config.views,
         epochs=config.epochs,
+        lr_factor=1.0 if config.recipe == "paper" else config.lr / TrainingConfig.lr,
         labels=train.labels if (train.labels >= 0).all() else None,
         num_classes=len(train.class_names),
     )
-    return build_method(config.method, encoder, setting, config.options)
+    return build_method(config.method, encoder, setting, config.options, config.recipe)
 
 
 def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype | None:

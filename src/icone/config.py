@@ -146,8 +146,12 @@ class TrainingConfig:
     batch_size: int = 1
     """Instances per step."""
     epochs: int = 100
+    recipe: Literal["icone", "paper"] = "icone"
+    """icone: AdamW is scaled by the batch size, so that an epoch does the same at any of them, and IConE differs from
+    its paper where that made it work at small batches; paper: everything as printed."""
     lr: float = 1e-4
-    """Learning rate of AdamW at the start; it follows a cosine to zero."""
+    """Learning rate of AdamW at the start, for 16 instances a step (recipe paper: for any number); it follows a cosine
+    to zero."""
     weight_decay: float = 0.05
     clip_gradient: float | None = None
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""

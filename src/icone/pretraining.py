@@ -21,7 +21,7 @@ from icone.data import Data, Loader, compare_instances, file_digest, load_data, 
 from icone.encoders import num_features, use_channels_last
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
-from icone.methods import Method, method_options, parse_options
+from icone.methods import Method, chosen_options
 from icone.runs import Run, write_tensors
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.loggers import build_loggers
@@ -280,6 +280,6 @@ def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
         },
         "method": {
             "name": config.method,
-            "options": {**method_options(config.method), **parse_options(config.method, config.options)},
+            "options": chosen_options(config.method, config.options, config.recipe),
         },
     }

@@ -68,8 +68,8 @@ def test_options_choose_and_refuse() -> None:
     )
     assert {cell.spec.config.source for cell in cells} == {"medmnist:adrenalmnist3d@64"}
     assert len(cells) == 2 * 2 * 3
-    printed = grids.regularisers(Options(normalisation="pair", datasets=("adrenalmnist3d",)))
-    assert all("normalisation=pair" in cell.spec.config.options for cell in printed)
+    printed = grids.regularisers(Options(recipe="paper", datasets=("adrenalmnist3d",)))
+    assert {cell.spec.config.recipe for cell in printed} == {"paper"}
     with pytest.raises(InputError, match="simclr"):
         grids.stability_2d(Options(methods=("simcrl",)))
     with pytest.raises(InputError, match="no data set 'organ'"):

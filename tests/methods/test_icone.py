@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from icone.encoders import build_encoder
 from icone.errors import InputError
-from icone.methods import AnchorTable, IConE, IConELoss, Setting, build_method, parse_options
+from icone.methods import AnchorTable, IConE, IConELoss, Setting, build_method, chosen_options, parse_options
 
 
 def brute_force(z: Tensor, index: Tensor, table: Tensor, per: str) -> Tensor:
@@ -92,6 +93,7 @@ def test_options_reach_the_objective() -> None:
     [
         ("diversity=orthogonalty", "did you mean orthogonality"),
         ("normalisation=row", "unknown normalisation"),
+        ("start_at=zero", "unknown start_at"),
         ("view_wait=1", "did you mean view_weight"),
         ("view_weight=heavy", "no float"),
         ("decay_anchors=perhaps", "no bool"),
@@ -106,6 +108,59 @@ def test_wrong_options_are_refused(option: str, words: str) -> None:
 
 def test_parse_options_reads_by_the_type_of_the_default() -> None:
     assert parse_options("icone", ["init_std=1e-1"]) == {"init_std": 0.1}
+
+
+def test_anchors_start_where_features_point_from_their_mean() -> None:
+    torch.manual_seed(0)
+    table, features = AnchorTable(40, 16), 5 + torch.randn(40, 16)
+    features[1] = features[0]
+    random = table.weight.detach().clone()
+    table.start_from(features)
+    cosine = F.cosine_similarity(table.weight, features - features.mean(0))
+    assert (cosine > 0.98).all()
+    torch.testing.assert_close(table.weight.norm(dim=1).mean(), random.norm(dim=1).mean(), rtol=0.02, atol=0)
+    assert not torch.equal(table.weight[0], table.weight[1])  # or nothing would ever part them
+    before = table.weight.detach().clone()
+    table.start_from(-features, torch.tensor([3]))
+    assert F.cosine_similarity(table.weight[3], before[3], dim=0) < -0.8
+    assert torch.equal(table.weight[:3], before[:3])
+    table.start_from(torch.ones(40, 16))  # an encoder that knows nothing leaves them at random
+    assert torch.isfinite(table()).all()
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_usual_gradients_are_those_of_an_epoch(batch_size: int) -> None:
+    """Anchors far from their views, each visited once: the root mean square over rows, dimensions and steps."""
+    torch.manual_seed(0)
+    setting, encoder = Setting(num_instances=40, batch_size=batch_size), build_encoder(in_channels=2, spatial_dims=0)
+    method = build_method("icone", encoder, setting, ["diversity_weight=0", "anchor_weight=2"])
+    assert isinstance(method, IConE)
+    table = method.objective.anchors.weight
+    squares = []
+    for index in torch.randperm(40).split(batch_size):
+        views = torch.randn(batch_size, 1, 64).expand(batch_size, 2, 64)
+        (gradient,) = torch.autograd.grad(method.objective(views, index), table)
+        squares.append(gradient.square().mean())
+    expected = torch.stack(squares).mean().sqrt().item()
+    assert method.usual_gradients(batch_size) == {table: pytest.approx(expected, rel=0.1)}
+
+
+def test_anchors_are_as_much_longer_as_steps_are() -> None:
+    encoder = build_encoder(in_channels=2, spatial_dims=0)
+    method = build_method("icone", encoder, Setting(num_instances=99, lr_factor=10))
+    assert isinstance(method, IConE)
+    assert method.objective.anchors.weight.std().item() == pytest.approx(0.2, rel=0.05)
+
+
+def test_the_recipe_of_the_paper_is_the_printed_objective() -> None:
+    printed = chosen_options("icone", ["init_std=0.1"], "paper")
+    assert printed | {"init_std": 0.02} == {
+        "diversity": "orthogonality", "normalisation": "pair", "view_weight": 1.0, "anchor_weight": 1.0,
+        "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False, "start_at": "random", "decay_anchors": True,
+    }  # fmt: skip
+    assert chosen_options("icone", ["normalisation=anchor"], "paper")["normalisation"] == "anchor"
+    assert chosen_options("icone", [], "icone")["start_at"] == "features"
+    assert chosen_options("simclr", [], "paper") == chosen_options("simclr", [], "icone")
 
 
 def test_anchors_may_start_at_unit_length() -> None:

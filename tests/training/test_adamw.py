@@ -30,7 +30,7 @@ def test_updates_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     ours.append(nn.Parameter(torch.randn(4, 8, 3, 3, 3).to(memory_format=torch.channels_last_3d)))
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
     mine, reference = optimizer(ours), optimizer(theirs)
-    updates = adamw.Updates(mine, ours, 0.1)
+    updates = adamw.Updates(mine, ours, mine.param_groups[0])
     for _ in range(4):
         for p, q in zip(ours, theirs, strict=True):
             p.grad = torch.randn_like(p)

@@ -16,6 +16,7 @@ from icone.data import Batch
 from icone.encoders import build_encoder
 from icone.methods import Method, Setting, build_method
 from icone.training.meter import Meter
+from icone.training.optimizer import pace
 from icone.training.step import TrainStep
 from icone.views import Views
 
@@ -36,7 +37,7 @@ def make_step(options: tuple[str, ...] = (), total: int = 10, **settings: Any) -
     torch.manual_seed(0)
     encoder = build_encoder(in_channels=3, spatial_dims=0, features=4)
     method = build_method("icone", encoder, Setting(num_instances=8), options)
-    return TrainStep(method, Copies(), PretrainConfig(source="none", **settings), total, CPU)
+    return TrainStep(method, Copies(), PretrainConfig(**{"source": "none", "recipe": "paper", **settings}), total, CPU)
 
 
 def batch(*index: int) -> Batch:
@@ -56,6 +57,33 @@ def test_learning_rate_follows_a_cosine_to_zero() -> None:
         step([batch(0)])
         seen.append(step.optimizer.param_groups[0]["lr"].item())
     assert seen == pytest.approx([0.25 * (1 + math.cos(math.pi * i / 4)) for i in range(4)])
+
+
+def test_an_epoch_is_the_same_at_any_batch_size() -> None:
+    """Noise adds up as lr²·steps, and moments forget after as many instances; gradients that are summed count too."""
+    one = pace(PretrainConfig(source="none", lr=1e-3, batch_size=1))
+    for batch_size, accumulate in ((4, 1), (64, 1), (8, 4)):
+        other = pace(PretrainConfig(source="none", lr=1e-3, batch_size=batch_size, accumulate=accumulate))
+        size = batch_size * accumulate
+        assert other.lr**2 / size == pytest.approx(one.lr**2)
+        assert [(1 - beta) / size for beta in other.betas] == pytest.approx([1 - beta for beta in one.betas])
+        assert other.eps**2 * size == pytest.approx(one.eps**2)
+    assert pace(PretrainConfig(source="none", batch_size=1024)).betas[0] == 0  # nothing is left to forget
+    step = make_step(lr=0.5, batch_size=4, recipe="icone")
+    step([batch(0, 1, 2, 3)])
+    group = step.optimizer.param_groups[0]
+    assert (group["lr"].item(), group["betas"]) == (0.25, (0.975, 0.99975))
+
+
+def test_adam_divides_an_anchor_s_gradient_by_no_less_than_it_usually_has() -> None:
+    """So that an anchor whose instance was not seen yet hardly moves; in the paper's recipe it makes a whole step."""
+    for recipe in ("icone", "paper"):
+        step = make_step(("diversity_weight=0.001",), lr=0.01, weight_decay=0.0, recipe=recipe, batch_size=16)
+        before = step.method.get_parameter("objective.anchors.weight").detach().clone()
+        step([batch(1, 2)])
+        moved = (step.method.get_parameter("objective.anchors.weight") - before).abs().max(dim=1).values
+        unseen = moved[[0, 3, 4, 5, 6, 7]]
+        assert (unseen < 0.5 * moved[[1, 2]].min()).all() if recipe == "icone" else (unseen > 0.0099).all()
 
 
 def test_first_update_is_adamw_s() -> None:

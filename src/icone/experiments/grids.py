@@ -49,7 +49,6 @@ VARIANTS = {
     "No L_vi": ("anchor_weight=0",),
     "No L_vv": ("view_weight=0",),
 }
-ANCHORED = ("icone", "icone_class", "icone_instance")
 
 # Heads of the references are larger than the networks of the miniature; these keep a step in milliseconds.
 SMOKE_HEADS = {
@@ -133,15 +132,17 @@ def supervised(options: Options) -> list[Cell]:
 
 
 def regularisers(options: Options) -> list[Cell]:
-    """IConE with each diversity term, and with the printed average over pairs where the default is another."""
-    variants = {title: (() if extra is None else (extra,)) for title, extra in REGULARISERS.items()}
-    if options.normalisation != "pair":
-        variants["IConE (per pair, as printed)"] = ("normalisation=pair",)
+    """IConE with each diversity term, and as printed where the recipe is another."""
+    variants: dict[str, dict[str, Any]] = {
+        title: {"extra": () if extra is None else (extra,)} for title, extra in REGULARISERS.items()
+    }
+    if options.recipe != "paper":
+        variants["IConE as printed"] = {"recipe": "paper"}
     return [
-        _cell(options, data, "icone", size, seed, {"variant": title}, extra=extra)
+        _cell(options, data, "icone", size, seed, {"variant": title}, **changes)
         for dims in (2, 3)
         for data in _few(options, dims)
-        for title, extra in variants.items()
+        for title, changes in variants.items()
         for size in _batch_sizes(options, BATCH_SIZES[:-1])
         for seed in _seeds(options)
     ]
@@ -173,18 +174,18 @@ def natural_images(options: Options) -> list[Cell]:
 
 
 def synthetic_study(options: Options) -> list[Cell]:
-    """Appendix F: Adam (AdamW without decay), 1e-3, batch 128, 4 views; anchors start normalised; per pair."""
+    """Appendix F: Adam (AdamW without decay), 1e-3, batch 128, 4 views; anchors start normalised; as printed."""
     epochs = options.epochs or (12 if options.smoke else 300)
     trace = tuple(sorted({0, 5, 25, *range(0, epochs, 20), epochs - 1} & set(range(epochs))))
     source = "synthetic:gaussians@x200" if options.smoke else "synthetic:gaussians"
     shared: dict[str, Any] = {
         "source": source, "encoder": "mlp", "features": 2, "views": 4, "batch_size": 128, "epochs": epochs,
-        "lr": options.lr or 1e-3, "weight_decay": 0.0,
+        "lr": options.lr or 1e-3, "weight_decay": 0.0, "recipe": "paper",
     }  # fmt: skip
     return [
         Cell(
             RunSpec(
-                config=PretrainConfig(**shared, options=("init_unit=true", "normalisation=pair", *extra), seed=seed),
+                config=PretrainConfig(**shared, options=("init_unit=true", *extra), seed=seed),
                 test_fraction=0.3,
                 geometry_instances=0,
                 trace=trace,
@@ -258,6 +259,7 @@ def _cell(
         "features": options.features,
         "epochs": options.epochs or (1 if options.smoke else 100),
         "lr": options.lr or 1e-4,
+        "recipe": options.recipe,
         **network,
         **changes,
     }
@@ -273,9 +275,8 @@ def _cell(
 
 
 def _method_options(method: str, options: Options, extra: tuple[str, ...]) -> tuple[str, ...]:
-    printed = ("normalisation=pair",) if method in ANCHORED and options.normalisation == "pair" else ()
     heads = SMOKE_HEADS.get(method, ()) if options.smoke else ()
-    return (*printed, *heads, *extra)
+    return (*heads, *extra)
 
 
 def _with_untrained(cell: Cell) -> Cell:

@@ -34,8 +34,8 @@ class Options:
     size: int | None = None
     """Edge length in pixels or voxels."""
     lr: float | None = None
-    normalisation: Literal["anchor", "pair"] = "anchor"
-    """How IConE's diversity term is averaged: per anchor (this package's default) or per pair (as the paper prints)."""
+    recipe: Literal["icone", "paper"] = "icone"
+    """Optimizer and objective of this package, or as the paper prints them."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     labels: Path | None = None

@@ -39,9 +39,11 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
-def build_method(name: str, encoder: nn.Module, setting: Setting, options: Sequence[str] = ()) -> Method:
+def build_method(
+    name: str, encoder: nn.Module, setting: Setting, options: Sequence[str] = (), recipe: str = "icone"
+) -> Method:
     """Build a method by name; `options` are its own settings as `name=value`."""
-    own: dict[str, Any] = parse_options(name, options)
+    own: dict[str, Any] = chosen_options(name, options, recipe)
     return method_class(name)(encoder, setting, **own)
 
 
@@ -55,6 +57,12 @@ def method_options(name: str) -> dict[str, object]:
     """Names and defaults of a method's own settings: the keyword-only arguments of its constructor."""
     parameters = inspect.signature(method_class(name)).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def chosen_options(name: str, options: Sequence[str], recipe: str) -> dict[str, object]:
+    """All of a method's settings: its defaults, what the recipe changes, what is given."""
+    by_recipe = method_class(name).paper_options if recipe == "paper" else {}
+    return {**method_options(name), **by_recipe, **parse_options(name, options)}
 
 
 def parse_options(name: str, options: Sequence[str]) -> dict[str, object]:

@@ -21,6 +21,9 @@ class Setting:
     batch_size: int = 1
     num_views: int = 2
     epochs: int = 100
+    lr_factor: float = 1.0
+    """The learning rate over its default. A step of Adam has the length of the learning rate: what it should turn as
+    fast at any of them, such as an anchor, must be as much longer. 1 in the recipe of the paper."""
     labels: Tensor | None = None
     """Class of every instance, shape (N,); only supervised methods need it."""
     num_classes: int = 0
@@ -42,6 +45,8 @@ class Method(nn.Module, ABC):
     needs_labels: ClassVar[bool] = False
     max_gradient_norm: ClassVar[float | None] = None
     """Clipping that belongs to the method; the configuration may override it."""
+    paper_options: ClassVar[dict[str, object]] = {}
+    """Options that the recipe of the paper sets, where they are not the defaults."""
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
 
@@ -65,6 +70,22 @@ class Method(nn.Module, ABC):
 
     def after_step(self, progress: Tensor) -> None:
         """Called after every optimizer step: moving averages and the like."""
+
+    @property
+    def starts_from_features(self) -> bool:
+        """Whether `start` is to be called before the first step."""
+        return False
+
+    def start(self, features: Tensor, rows: Tensor) -> None:
+        """Called with the untrained encoder's features of all instances (N, d); `rows` are the new ones."""
+
+    def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
+        """Parameters of which a step with so many instances reaches few rows, with the size of their gradients.
+
+        That size is the root of the mean square over an epoch. Adam should divide by no less: rows that no instance
+        has reached yet know only the gradient that all rows get, and would be moved by whole steps however small it is.
+        """
+        return {}
 
     def undecayed(self) -> list[nn.Parameter]:
         """Parameters that weight decay leaves alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
@@ -33,6 +34,20 @@ class AnchorTable(nn.Module):
     def forward(self, index: Tensor | None = None) -> Tensor:
         """Unit anchors of the given instances, or of all: (B, d) or (N, d)."""
         return F.normalize(self.weight if index is None else self.weight.index_select(0, index), dim=-1)
+
+    @torch.no_grad()
+    def start_from(self, features: Tensor, rows: Tensor | None = None) -> None:
+        """Move the anchors, or those in `rows`, to where the features (N, d) of their instances point from their mean.
+
+        Lengths stay, and a tenth of the random start, so that instances that look alike can part.
+        """
+        deviation = F.normalize(features - features.mean(0), dim=-1)
+        length = self.weight.norm(dim=-1).mean()
+        started = 0.1 * self.weight + length * deviation.to(self.weight)
+        if rows is None:
+            self.weight.copy_(started)
+        else:
+            self.weight[rows] = started[rows]
 
     @torch.no_grad()
     def mean_cosine(self) -> Tensor:
@@ -106,6 +121,7 @@ class IConE(Method):
 
     name: ClassVar[str] = "icone"
     prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
+    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair", "start_at": "random", "view_weight": 1.0}
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
 
     def __init__(
@@ -115,15 +131,18 @@ class IConE(Method):
         *,
         diversity: str = "orthogonality",
         normalisation: str = "anchor",
-        view_weight: float = 1.0,
+        view_weight: float = 0.1,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
         init_std: float = 0.02,
         init_unit: bool = False,
+        start_at: str = "features",
         decay_anchors: bool = True,
     ) -> None:
         super().__init__(encoder, setting)
-        self.decay_anchors = decay_anchors
+        if start_at not in ("features", "random"):
+            raise unknown_name("start_at", start_at, ("features", "random"))
+        self.start_at, self.decay_anchors = start_at, decay_anchors
         self.beside = Beside()
         self.objective = IConELoss(
             setting.num_instances,
@@ -133,7 +152,7 @@ class IConE(Method):
             view_weight=view_weight,
             anchor_weight=anchor_weight,
             diversity_weight=diversity_weight,
-            init_std=init_std,
+            init_std=init_std * setting.lr_factor,
             init_unit=init_unit,
         )
 
@@ -141,8 +160,21 @@ class IConE(Method):
         repulsion = self.beside.compute(self.objective.diversity, self.objective.anchors.weight)
         return self.objective.terms(self.encode(views), index, repulsion())
 
+    @property
+    def starts_from_features(self) -> bool:
+        return self.start_at == "features"
+
+    def start(self, features: Tensor, rows: Tensor) -> None:
+        self.objective.anchors.start_from(features, rows)
+
     def compiled_parts(self) -> list[Region]:
         return [Region(self.objective, "pull")]
+
+    def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
+        """An anchor of length l that is far from its views gets a gradient of 1/(l·B) in B of N steps."""
+        table = self.objective.anchors.weight
+        length = max(table.detach().norm(dim=1).mean().item(), 1e-12)
+        return {table: self.objective.weights["anchor_alignment"] / (length * math.sqrt(instances * table.numel()))}
 
     def undecayed(self) -> list[nn.Parameter]:
         return [] if self.decay_anchors else [self.objective.anchors.weight]

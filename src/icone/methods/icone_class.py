@@ -20,6 +20,7 @@ class IConEClass(Method):
     name: ClassVar[str] = "icone_class"
     prevents_collapse: ClassVar[str] = "repulsion of prototypes, one per class"
     needs_labels: ClassVar[bool] = True
+    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair"}
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class IConEClass(Method):
             view_weight=view_weight,
             anchor_weight=anchor_weight,
             diversity_weight=diversity_weight,
-            init_std=init_std,
+            init_std=init_std * setting.lr_factor,
         )
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ class IConEInstance(Method):
     name: ClassVar[str] = "icone_instance"
     prevents_collapse: ClassVar[str] = "repulsion of anchors of different classes"
     needs_labels: ClassVar[bool] = True
+    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair"}
     per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
 
     labels: Tensor
@@ -50,7 +51,7 @@ class IConEInstance(Method):
             "diversity": diversity_weight,
         }
         self.diversity = diversity_function("orthogonality", normalisation)
-        self.anchors = AnchorTable(setting.num_instances, num_features(encoder), init_std)
+        self.anchors = AnchorTable(setting.num_instances, num_features(encoder), init_std * setting.lr_factor)
         # Known again from the data when a run is resumed, or extended.
         self.register_buffer("labels", setting.labels, persistent=False)
 

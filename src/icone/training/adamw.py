@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import triton  # type: ignore[import-untyped]
@@ -23,8 +23,9 @@ class Updates:
     filled after it, by `settle`.
     """
 
-    def __init__(self, optimizer: torch.optim.AdamW, params: Sequence[nn.Parameter], decay: float) -> None:
-        self.optimizer, self.params, self.decay = optimizer, params, decay
+    def __init__(self, optimizer: torch.optim.AdamW, params: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
+        """`group` is the optimizer's group of these parameters."""
+        self.optimizer, self.params, self.group = optimizer, params, group
         pieces = sum(triton.cdiv(p.numel(), BLOCK) for p in params)
         self.table = torch.zeros(pieces, COLUMNS, dtype=torch.int64, device=params[0].device)
         self.addresses: list[list[int]] = []
@@ -38,11 +39,11 @@ class Updates:
         if not torch.cuda.is_current_stream_capturing():
             self.settle()
         torch._foreach_add_([self.optimizer.state[p]["step"] for p in ready], 1)
-        group = self.optimizer.param_groups[0]
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = self.group["betas"]
         aligned = all(address % 16 == 0 for row in self.addresses for address in row[:4])
         _update[(len(self.addresses),)](
-            self.table, group["lr"], self.decay, beta1, beta2, 1 - beta1, 1 - beta2, group["eps"],
+            self.table, self.group["lr"], self.group["weight_decay"], beta1, beta2, 1 - beta1, 1 - beta2,
+            self.group["eps"],
             columns=COLUMNS, block=BLOCK, alignment=16 if aligned else 4,
         )  # fmt: skip
 

@@ -19,6 +19,7 @@ from icone.training.engine import Sizes, choose_engine
 from icone.training.interruption import watch_signals
 from icone.training.observers import Observer
 from icone.training.place import Place
+from icone.training.starting import start
 from icone.training.state import SavedState, restore, restore_extended, save_state
 from icone.training.step import TrainStep
 from icone.views import Views
@@ -54,9 +55,12 @@ class Fit:
         self.engine = choose_engine(config.engine, self.step, loader, self.place, display.warn)
         self.done = 0
         self.history: list[dict[str, Any]] = []
-        if saved is not None:
-            with self.place.here():
+        with self.place.here():
+            if saved is not None:
                 self._continue(saved, rows)
+            if saved is None or rows is not None:
+                known = rows or [None] * len(loader.dataset)
+                start(method, views, loader, [new for new, row in enumerate(known) if row is None])
 
     def steps(self) -> Iterator[None]:
         """Train to the end of the last epoch; yields after every step, all of them `here`."""

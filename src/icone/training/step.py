@@ -12,7 +12,7 @@ from icone.config import PretrainConfig
 from icone.data import Batch
 from icone.methods import Method
 from icone.training.meter import Meter
-from icone.training.optimizer import build_optimizer, set_learning_rate
+from icone.training.optimizer import build_optimizer, pace, set_learning_rate
 from icone.views import Views
 
 
@@ -30,6 +30,7 @@ class TrainStep:
         self.config = config
         self.total_steps = total_steps
         self.optimizer = build_optimizer(method, config, device)
+        self.lr = pace(config).lr
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
@@ -39,7 +40,7 @@ class TrainStep:
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
         progress = self.count.float() / self.total_steps
-        set_learning_rate(self.optimizer, self.config.lr, progress)
+        set_learning_rate(self.optimizer, self.lr, progress)
         self.optimizer.zero_grad()
         instances = sum(len(batch.index) for batch in batches)
         for number, batch in enumerate(batches, 1):

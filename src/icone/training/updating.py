@@ -22,13 +22,13 @@ class UpdatesBeside:
     """
 
     def __init__(self, optimizer: torch.optim.AdamW, method: Method, device: torch.device) -> None:
-        decay = {p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
         self.stream = torch.cuda.Stream(device)
         self.buckets = buckets(method)
         self.updates = [
             [
-                Updates(optimizer, [p for p in bucket if decay[p] == amount], amount)
-                for amount in sorted({decay[p] for p in bucket})
+                Updates(optimizer, chosen, group)
+                for group in optimizer.param_groups
+                if (chosen := [p for p in bucket if any(p is other for other in group["params"])])
             ]
             for bucket in self.buckets
         ]
