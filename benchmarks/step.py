@@ -269,30 +269,33 @@ def main(
     table = Table(title="milliseconds a step, V = 2, views and diversity included")
     for column in ("case", "ours", "goal", *(f"{peer} (×)" for peer in peers), "diversity adds", f"{runs} runs (×)"):
         table.add_column(column, justify="right")
-    for name, case in cases.items():
-        if only and name not in only:
-            continue
-        row = measure(name, case, device, steps, {peer: makers[peer] for peer in peers}, runs)
-        found.append(row)
-        print(json.dumps(row), flush=True)
-        table.add_row(*_cells(row, peers))
-    console = Console()
-    console.print(table)
-    figures: dict[str, Any] = {}
-    if device.type == "cuda":
-        large = Case("vit_small_patch16", 2, 224, 100_000, 4)
-        figures = {"diversity": diversity_times(device), "peak_gb_vit_b4_100k": peak_memory(large, device)}
-        console.print(json.dumps(figures))
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-    about = {
+    figures: dict[str, Any] = {
         "date": date.today().isoformat(),
         "hardware": hardware,
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "rows": found,
     }
-    console.print("  ".join(map(str, about.values())))
-    if out is not None:
-        out.write_text(json.dumps({**about, "rows": found, **figures}, indent=1) + "\n")
+
+    def keep(**more: Any) -> None:
+        """After every figure: what was measured outlives a run that is cut short."""
+        figures.update(more)
+        print(json.dumps(more or found[-1]), flush=True)
+        if out is not None:
+            out.write_text(json.dumps(figures, indent=1) + "\n")
+
+    if device.type == "cuda" and not only:
+        keep(diversity=diversity_times(device))
+        keep(peak_gb_vit_b4_100k=peak_memory(Case("vit_small_patch16", 2, 224, 100_000, 4), device))
+    for name, case in cases.items():
+        if not only or name in only:
+            found.append(measure(name, case, device, steps, {peer: makers[peer] for peer in peers}, runs))
+            table.add_row(*_cells(found[-1], peers))
+            keep()
+    console = Console()
+    console.print(table)
+    console.print("  ".join(str(value) for value in list(figures.values())[:4]))
 
 
 def measure(

@@ -203,7 +203,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-TINY: dict[str, Any] = {"recipe": "paper", "size": 32, "encoder": "resnet10t", "batch_size": 2, "epochs": 1, "features": 8}
+TINY: dict[str, Any] = {
+    "recipe": "paper", "size": 32, "encoder": "resnet10t", "batch_size": 2, "epochs": 1, "features": 8,
+}  # fmt: skip
 
 
 def test_a_changed_folder_is_refused_in_detail_and_extended_on_demand(folder: Path, tmp_path: Path) -> None:
