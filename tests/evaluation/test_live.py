@@ -23,7 +23,7 @@ from icone.training.display import PlainDisplay
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 40, "epochs": 3, "features": 8, "seed": 3}
 COLLAPSING: dict[str, Any] = POINTS | {
-    "epochs": 24, "probe_every": 2, "lr": 3e-2, "weight_decay": 0.5, "batch_size": 4,
+    "epochs": 24, "probe_every": 2, "lr": 3e-2, "weight_decay": 0.5, "batch_size": 4, "recipe": "paper",
     "options": ("anchor_weight=0", "diversity_weight=0"),
 }  # fmt: skip
 
@@ -98,7 +98,9 @@ def test_the_plan_keeps_large_samples_out_of_memory() -> None:
 
 def test_collapse_is_told_where_ranks_alone_would_miss_it(tmp_path: Path) -> None:
     """Views alone shrink the map to a line; noise keeps RankMe up. The same run with anchors stays healthy."""
-    settings = POINTS | {"subset": 60, "epochs": 11, "batch_size": 4, "lr": 3e-3, "features": None, "seed": 0}
+    settings: dict[str, Any] = POINTS | {
+        "subset": 60, "epochs": 11, "batch_size": 4, "lr": 3e-3, "features": None, "seed": 0, "recipe": "paper",
+    }  # fmt: skip
     alone: dict[str, Any] = {"options": ("anchor_weight=0", "diversity_weight=0")}
     said, quietly = quiet(), quiet()
     run = pretrain(**settings, **alone, out=tmp_path / "alone", console=said)
@@ -111,10 +113,11 @@ def test_collapse_is_told_where_ranks_alone_would_miss_it(tmp_path: Path) -> Non
 
 
 def test_the_untrained_encoder_is_the_same_for_a_resumed_run(tmp_path: Path) -> None:
-    whole = pretrain(**POINTS, probe_every=1, out=tmp_path / "run", console=quiet())
+    settings = POINTS | {"lr": 1e-2}
+    whole = pretrain(**settings, probe_every=1, out=tmp_path / "run", console=quiet())
     shares = [row["geometry"]["untrained_recognition"] for row in whole.history]
     assert len(set(shares)) == 1
-    config = PretrainConfig(**POINTS)
+    config = PretrainConfig(**settings)
     data = load_data(config)
     fresh = make_method(config, data)
     plan = plan_probe(every=1, epochs=3, available=40, views=2, sample_bytes=data.preparation.nbytes)

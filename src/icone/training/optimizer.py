@@ -53,7 +53,7 @@ def build_optimizer(method: Method, config: TrainingConfig, device: torch.device
     least = {} if config.recipe == "paper" else method.usual_gradients(config.batch_size * config.accumulate)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for p in trainable:
-        groups.setdefault((0.0 if p in spared else config.weight_decay, least.get(p, eps)), []).append(p)
+        groups.setdefault((0.0 if p in spared else config.weight_decay, max(eps, least.get(p, 0.0))), []).append(p)
     optimizer = torch.optim.AdamW(
         [{"params": params, "weight_decay": decay, "eps": own} for (decay, own), params in groups.items()],
         lr=torch.full((), lr, device=device),
