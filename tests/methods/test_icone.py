@@ -160,6 +160,7 @@ def test_the_recipe_of_the_paper_is_the_printed_objective() -> None:
     }  # fmt: skip
     assert chosen_options("icone", ["normalisation=anchor"], "paper")["normalisation"] == "anchor"
     assert chosen_options("icone", [], "icone")["start_at"] == "features"
+    assert chosen_options("icone_instance", [], "paper")["start_at"] == "random"
     assert chosen_options("simclr", [], "paper") == chosen_options("simclr", [], "icone")
 
 

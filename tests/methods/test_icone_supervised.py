@@ -47,7 +47,7 @@ def repulsion(anchors: Tensor, labels: Tensor) -> Tensor:
 
 
 def test_class_prototypes_are_addressed_by_label(encoder: MLP, setting: Setting, views: Tensor) -> None:
-    method = IConEClass(encoder, setting)
+    method = IConEClass(encoder, setting, view_weight=1.0)
     prototypes = method.objective.anchors.weight
     assert prototypes.shape == (3, 8)
     terms = method(views, INDEX, LABELS[INDEX], PROGRESS)
@@ -65,7 +65,7 @@ def test_class_prototypes_are_addressed_by_label(encoder: MLP, setting: Setting,
 def test_instance_anchors_attract_by_class_and_repel_across(
     encoder: MLP, setting: Setting, views: Tensor, share: float
 ) -> None:
-    method = IConEInstance(encoder, setting, class_share=share)
+    method = IConEInstance(encoder, setting, class_share=share, view_weight=1.0)
     anchors = method.anchors.weight
     terms = method(views, INDEX, LABELS[INDEX], PROGRESS)
     z = encoder(views.flatten(0, 1)).unflatten(0, (3, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
@@ -69,6 +70,9 @@ class IConELoss(nn.Module):
     `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
     anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
 
+    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, and before the first step moves the
+    anchors to the untrained encoder's features of all instances: `loss.anchors.start_from(features)`.
+
     >>> loss = IConELoss(num_instances=100, dim=16)
     >>> embeddings = torch.randn(4, 2, 16)           # 4 instances, 2 views each
     >>> loss(embeddings, torch.tensor([7, 1, 42, 99])).shape
@@ -116,12 +120,35 @@ class IConELoss(nn.Module):
         return view_consistency(embeddings), anchor_alignment(embeddings, self.anchors(index))
 
 
-class IConE(Method):
+class Anchored(Method):
+    """A method with one anchor per instance, which start at random or where the encoder puts their instances."""
+
+    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair", "start_at": "random", "view_weight": 1.0}
+
+    def __init__(self, encoder: nn.Module, setting: Setting, start_at: str) -> None:
+        super().__init__(encoder, setting)
+        if start_at not in ("features", "random"):
+            raise unknown_name("start_at", start_at, ("features", "random"))
+        self.start_at = start_at
+
+    @property
+    @abstractmethod
+    def table(self) -> AnchorTable:
+        """The anchors."""
+
+    @property
+    def starts_from_features(self) -> bool:
+        return self.start_at == "features"
+
+    def start(self, features: Tensor, rows: Tensor) -> None:
+        self.table.start_from(features, rows)
+
+
+class IConE(Anchored):
     """Views are pulled to their instance's anchor; anchors repel one another over the whole dataset."""
 
     name: ClassVar[str] = "icone"
     prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
-    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair", "start_at": "random", "view_weight": 1.0}
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
 
     def __init__(
@@ -139,10 +166,8 @@ class IConE(Method):
         start_at: str = "features",
         decay_anchors: bool = True,
     ) -> None:
-        super().__init__(encoder, setting)
-        if start_at not in ("features", "random"):
-            raise unknown_name("start_at", start_at, ("features", "random"))
-        self.start_at, self.decay_anchors = start_at, decay_anchors
+        super().__init__(encoder, setting, start_at)
+        self.decay_anchors = decay_anchors
         self.beside = Beside()
         self.objective = IConELoss(
             setting.num_instances,
@@ -161,18 +186,15 @@ class IConE(Method):
         return self.objective.terms(self.encode(views), index, repulsion())
 
     @property
-    def starts_from_features(self) -> bool:
-        return self.start_at == "features"
-
-    def start(self, features: Tensor, rows: Tensor) -> None:
-        self.objective.anchors.start_from(features, rows)
+    def table(self) -> AnchorTable:
+        return self.objective.anchors
 
     def compiled_parts(self) -> list[Region]:
         return [Region(self.objective, "pull")]
 
     def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
         """An anchor of length l that is far from its views gets a gradient of 1/(l·B) in B of N steps."""
-        table = self.objective.anchors.weight
+        table = self.table.weight
         length = max(table.detach().norm(dim=1).mean().item(), 1e-12)
         return {table: self.objective.weights["anchor_alignment"] / (length * math.sqrt(instances * table.numel()))}
 

@@ -20,7 +20,7 @@ class IConEClass(Method):
     name: ClassVar[str] = "icone_class"
     prevents_collapse: ClassVar[str] = "repulsion of prototypes, one per class"
     needs_labels: ClassVar[bool] = True
-    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair"}
+    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair", "view_weight": 1.0}
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class IConEClass(Method):
         setting: Setting,
         *,
         normalisation: str = "anchor",
-        view_weight: float = 1.0,
+        view_weight: float = 0.1,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
         init_std: float = 0.02,

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from icone.encoders import num_features
 from icone.errors import InputError
 from icone.losses import anchor_alignment, class_alignment, view_consistency
-from icone.methods.base import Method, Setting, total
-from icone.methods.icone import AnchorTable, diversity_function
+from icone.methods.base import Setting, total
+from icone.methods.icone import Anchored, AnchorTable, diversity_function
 
 
-class IConEInstance(Method):
+class IConEInstance(Anchored):
     """Views are pulled to the anchors of their class; anchors of different classes repel.
 
     A view is pulled to its own anchor with weight 1 − `class_share`, and with `class_share` to all anchors of
@@ -23,7 +23,6 @@ class IConEInstance(Method):
     name: ClassVar[str] = "icone_instance"
     prevents_collapse: ClassVar[str] = "repulsion of anchors of different classes"
     needs_labels: ClassVar[bool] = True
-    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair"}
     per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
 
     labels: Tensor
@@ -35,12 +34,13 @@ class IConEInstance(Method):
         *,
         class_share: float = 0.75,
         normalisation: str = "anchor",
-        view_weight: float = 1.0,
+        view_weight: float = 0.1,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
         init_std: float = 0.02,
+        start_at: str = "features",
     ) -> None:
-        super().__init__(encoder, setting)
+        super().__init__(encoder, setting, start_at)
         if not 0 <= class_share <= 1:
             raise InputError(f"class_share must lie between 0 and 1, got {class_share}")
         self.class_share = class_share
@@ -54,6 +54,10 @@ class IConEInstance(Method):
         self.anchors = AnchorTable(setting.num_instances, num_features(encoder), init_std * setting.lr_factor)
         # Known again from the data when a run is resumed, or extended.
         self.register_buffer("labels", setting.labels, persistent=False)
+
+    @property
+    def table(self) -> AnchorTable:
+        return self.anchors
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         z = self.encode(views)
