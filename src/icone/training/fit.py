@@ -60,7 +60,8 @@ class Fit:
                 self._continue(saved, rows)
             if saved is None or rows is not None:
                 known = rows or [None] * len(loader.dataset)
-                start(method, views, loader, [new for new, row in enumerate(known) if row is None])
+                with self.engine.aside():
+                    start(method, views, loader, [new for new, row in enumerate(known) if row is None])
 
     def steps(self) -> Iterator[None]:
         """Train to the end of the last epoch; yields after every step, all of them `here`."""
