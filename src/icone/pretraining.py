@@ -186,7 +186,13 @@ def _prepare(
     if parts.loader.device.type == "cuda":
         console.print(f"note: {where_samples_are(parts.loader)}", highlight=False, soft_wrap=True)
     run.describe(config, _facts(config, data, parts), _instances(data))
-    return Fit(*parts, config, run, display, saved, rows, _observers(run, config, parts, display))
+    observers = _observers(run, config, parts, display)
+    with console.status("embedding") as status:
+
+        def progress(done: int, total: int) -> None:
+            status.update(f"embedding what the anchors start from: {done}/{total}")
+
+        return Fit(*parts, config, run, display, saved, rows, observers, progress)
 
 
 def _finish(one: Fit) -> None:

@@ -18,6 +18,7 @@ from icone.experiments.printed import read_printed
 from icone.experiments.store import Store
 from icone.experiments.tables import PERCENT, PaperTable, beside_paper, metric_table, reasons
 from icone.methods import method_options
+from icone.training.optimizer import REFERENCE_INSTANCES
 
 
 @dataclass(frozen=True)
@@ -173,12 +174,12 @@ def hyperparameters(scene: Scene) -> Presentation:
     default = PretrainConfig(source="")
     ours: dict[object, object] = {
         "optimizer": "AdamW",
-        "learning rate": default.lr,
+        "learning rate": f"{default.lr} · √(B/{REFERENCE_INSTANCES})",
         "weight decay": default.weight_decay,
         "schedule": "cosine",
         "epochs": default.epochs,
         "views": default.views,
-        "anchor initialisation": f"N(0, {method_options('icone')['init_std']})",
+        "anchor initialisation": f"features, as long as N(0, {method_options('icone')['init_std']})",
         **{("embedding dimension", dims): DEFAULT_FEATURES[dims] for dims in (2, 3)},
     }
     printed = read_printed("hyperparameters").values

@@ -77,7 +77,7 @@ class Method(nn.Module, ABC):
         return False
 
     def start(self, features: Tensor, rows: Tensor) -> None:
-        """Called with the untrained encoder's features of all instances (N, d); `rows` are the new ones."""
+        """Called with the encoder's features of all instances (N, d) before it trains on the new ones, `rows`."""
 
     def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
         """Parameters of which a step with so many instances reaches few rows, with the size of their gradients.

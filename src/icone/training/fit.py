@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ class Fit:
 
     `saved` continues a run; with `rows` (old row of each instance) the instances have changed meanwhile, and
     training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
-    `observers` are told about every epoch.
+    `observers` are told about every epoch, `progress` about the instances that were embedded before the first.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Fit:
         saved: SavedState | None = None,
         rows: list[int | None] | None = None,
         observers: Sequence[Observer] = (),
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self.loader, self.config, self.run, self.display, self.observers = loader, config, run, display, observers
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
@@ -61,7 +62,7 @@ class Fit:
             if saved is None or rows is not None:
                 known = rows or [None] * len(loader.dataset)
                 with self.engine.aside():
-                    start(method, views, loader, [new for new, row in enumerate(known) if row is None])
+                    start(method, views, loader, [new for new, row in enumerate(known) if row is None], progress)
 
     def steps(self) -> Iterator[None]:
         """Train to the end of the last epoch; yields after every step, all of them `here`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -15,7 +15,9 @@ ROWS = 16
 
 
 @torch.no_grad()
-def start(method: Method, views: Views, loader: Loader, new: Sequence[int]) -> None:
+def start(
+    method: Method, views: Views, loader: Loader, new: Sequence[int], progress: Callable[[int, int], None]
+) -> None:
     """Start a method that wants it from the features of all instances, of which `new` are new to it."""
     if not method.starts_from_features or not new:
         return
@@ -24,5 +26,6 @@ def start(method: Method, views: Views, loader: Loader, new: Sequence[int]) -> N
     for rows in torch.arange(len(loader.dataset)).split(ROWS):
         images = loader.dataset.images_at(rows).to(loader.device)
         features.append(method.encode(views.plain(images)[:, None])[:, 0])
+        progress(int(rows[-1]) + 1, len(loader.dataset))
     method.start(torch.cat(features), torch.tensor(new, device=loader.device))
     method.train()
