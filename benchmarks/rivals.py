@@ -51,9 +51,9 @@ class Contender(NamedTuple):
 
 
 CONTENDERS = (
-    Contender("icone", "icone", 4, 11),
-    Contender("icone, VCReg", "icone", 4, 9, ("diversity=variance_covariance",)),
-    Contender("icone, SIGReg", "icone", 4, 18, ("diversity=sigreg",)),
+    Contender("icone", "icone", 4, 11, NARROW),
+    Contender("icone, VCReg", "icone", 4, 9, ("diversity=variance_covariance", *NARROW)),
+    Contender("icone, SIGReg", "icone", 4, 18, ("diversity=sigreg", *NARROW)),
     Contender("simclr", "simclr", 16, 23, NARROW),
     # A queue longer than the data set would hold stale keys of the query's own instance; and it starts with random
     # vectors, which teach nothing until they are replaced.

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from icone.config import PretrainConfig
 from icone.data import Loader
 from icone.diversity import orthogonality
-from icone.encoders import build_encoder, use_channels_last
+from icone.encoders import build_encoder, use_channels_last, window_batch_norm
 from icone.methods import Setting, build_method
 from icone.training.engine import EagerEngine, Engine
 from icone.training.place import Place
@@ -86,6 +86,7 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     config = PretrainConfig(source="random", batch_size=case.batch, seed=seed, **settings)
     shape = (case.size,) * case.dims
     encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
+    window_batch_norm(encoder, case.batch)
     setting = Setting(num_instances=case.instances, batch_size=case.batch)
     method = build_method(config.method, encoder, setting, config.options, config.recipe)
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
@@ -97,11 +98,13 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     return TrainStep(method.to(device).train(), views.to(device), config, 10**6, device), loader
 
 
-def captured(case: Case, device: torch.device, samples: Any, seed: int = 0) -> tuple[Engine, Place]:
+def captured(
+    case: Case, device: torch.device, samples: Any, seed: int = 0, options: tuple[str, ...] = ()
+) -> tuple[Engine, Place]:
     from icone.training.captured import CapturedEngine
 
     place = Place(device, reduced=True)
-    step, loader = build(case, device, samples, seed)
+    step, loader = build(case, device, samples, seed, options=options)
     return CapturedEngine(step, loader, place, warn=None), place
 
 
@@ -236,14 +239,14 @@ def _one_pass(table: Tensor, precision: Literal["tf32", "bf16", "full"]) -> Tens
     return torch.autograd.grad(orthogonality(table, precision=precision), table)[0]
 
 
-def without_diversity(case: Case, device: torch.device, samples: Any, steps: int) -> float:
-    from icone.training.captured import CapturedEngine
-
-    place = Place(device, reduced=True)
-    step, loader = build(case, device, samples)
-    objective: Any = step.method.objective
+def diversity_adds(case: Case, device: torch.device, samples: Any, steps: int, options: tuple[str, ...]) -> float:
+    """Milliseconds of a step that would be saved without the repulsion."""
+    with_it, place = captured(case, device, samples, options=options)
+    whole = milliseconds(with_it, place, case.batch, steps)
+    without, place = captured(case, device, samples, options=options)
+    objective: Any = without.step.method.objective
     objective.diversity = lambda table: table.new_zeros(())
-    return milliseconds(CapturedEngine(step, loader, place, warn=None), place, case.batch, steps)
+    return whole - milliseconds(without, place, case.batch, steps)
 
 
 def main(
@@ -314,7 +317,8 @@ def measure(
     if cuda:
         row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
         del engine, place
-        row["diversity_adds"] = row["ours"] - without_diversity(case, device, samples, steps)
+        row["diversity_adds"] = diversity_adds(case, device, samples, steps, ())
+        row["diversity_adds_without_head"] = diversity_adds(case, device, samples, steps, ("out=0",))
         if case.batch == 1:
             alone, together = side_by_side(case, device, samples, runs, steps)
             row["runs"], row["runs_ratio"] = together, together / alone

@@ -138,7 +138,10 @@ BAD = {
     "unknown option": (["pretrain", *POINTS, "--options", "diversitty=sigreg"], "did you mean diversity"),
     "unknown encoder": (["pretrain", "{images}", "--encoder", "vit_smal_patch16_224"], "did you mean"),
     "small volume": (["pretrain", "synthetic:shapes@12x20"], "does not survive"),
-    "degenerate norm": (["pretrain", "synthetic:shapes@32x20", "--encoder", "resnet10_3d"], "BatchNorm"),
+    "degenerate norm": (
+        ["pretrain", "synthetic:shapes@32x20", "--encoder", "resnet10_3d", "--recipe", "paper"],
+        "BatchNorm",
+    ),
     "unknown device": (["pretrain", *POINTS, "--device", "abacus"], "unknown device"),
     "labels for others": (["pretrain", "{images}", "--labels", "{wrong}"], "other.png"),
     "unknown dataset": (["pretrain", "medmnist:adrenalmnist"], "adrenalmnist3d"),

@@ -21,6 +21,10 @@ from icone.errors import InputError, unknown_name
 Logger = Literal["tensorboard", "wandb", "mlflow"]
 
 
+REFERENCE_INSTANCES = 16
+"""Instances per step for which `lr` is meant, and over which BatchNorm takes its statistics in smaller batches."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """Which samples are read and how they are brought to one size and intensity range."""
@@ -147,8 +151,9 @@ class TrainingConfig:
     """Instances per step."""
     epochs: int = 100
     recipe: Literal["icone", "paper"] = "icone"
-    """icone: AdamW is scaled by the batch size, so that an epoch does the same at any of them, and IConE differs from
-    its paper where that made it work at small batches; paper: everything as printed."""
+    """icone: AdamW is scaled by the batch size and BatchNorm of the encoder reaches back over 16 instances, so that an
+    epoch does the same at any batch size, and IConE differs from its paper where that made it work at small ones;
+    paper: everything as printed."""
     lr: float = 1e-4
     """Learning rate of AdamW at the start, for 16 instances a step (recipe paper: for any number); it follows a cosine
     to zero."""

@@ -133,7 +133,7 @@ def test_usual_gradients_are_those_of_an_epoch(batch_size: int) -> None:
     """Anchors far from their views, each visited once: the root mean square over rows, dimensions and steps."""
     torch.manual_seed(0)
     setting, encoder = Setting(num_instances=40, batch_size=batch_size), build_encoder(in_channels=2, spatial_dims=0)
-    method = build_method("icone", encoder, setting, ["diversity_weight=0", "anchor_weight=2"])
+    method = build_method("icone", encoder, setting, ["diversity_weight=0", "anchor_weight=2", "out=64"])
     assert isinstance(method, IConE)
     table = method.objective.anchors.weight
     squares = []
@@ -155,8 +155,9 @@ def test_anchors_are_as_much_longer_as_steps_are() -> None:
 def test_the_recipe_of_the_paper_is_the_printed_objective() -> None:
     printed = chosen_options("icone", ["init_std=0.1"], "paper")
     assert printed | {"init_std": 0.02} == {
-        "diversity": "orthogonality", "normalisation": "pair", "view_weight": 1.0, "anchor_weight": 1.0,
-        "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False, "start_at": "random", "decay_anchors": True,
+        "hidden": 2048, "out": 0, "diversity": "orthogonality", "normalisation": "pair", "view_weight": 1.0,
+        "anchor_weight": 1.0, "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False, "start_at": "random",
+        "decay_anchors": True,
     }  # fmt: skip
     assert chosen_options("icone", ["normalisation=anchor"], "paper")["normalisation"] == "anchor"
     assert chosen_options("icone", [], "icone")["start_at"] == "features"
@@ -171,3 +172,19 @@ def test_anchors_may_start_at_unit_length() -> None:
     )
     assert isinstance(method, IConE)
     assert method.objective.anchors.weight.norm(dim=1).allclose(torch.ones(9))
+
+
+def test_anchors_live_behind_a_head_that_needs_no_batch() -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder(in_channels=2, spatial_dims=0, features=4)
+    method = build_method("icone", encoder, Setting(num_instances=6, batch_size=1), ["hidden=32", "out=8"])
+    assert isinstance(method, IConE)
+    assert method.table.weight.shape == (6, 8)
+    views, index, label = torch.randn(1, 2, 2), torch.tensor([3]), torch.tensor([-1])
+    method(views, index, label, torch.zeros(()))["loss"].backward()
+    assert all(p.grad is not None for p in encoder.parameters())
+    assert not any(type(m) is torch.nn.BatchNorm1d for m in method.modules())
+    printed = build_method("icone", encoder, Setting(num_instances=6), [], "paper")
+    assert isinstance(printed, IConE)
+    assert printed.table.weight.shape == (6, 4)
+    assert printed.embed(views[None, 0]).equal(printed.encode(views[None, 0]))

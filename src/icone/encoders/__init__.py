@@ -11,6 +11,7 @@ from icone.encoders.building import (
 )
 from icone.encoders.layers import use_channels_last
 from icone.encoders.regions import Region, regions
+from icone.encoders.windows import Windows, window_batch_norm
 
 __all__ = [
     "DEFAULT_ENCODER",
@@ -18,9 +19,11 @@ __all__ = [
     "MLP",
     "VOLUME_ENCODERS",
     "Region",
+    "Windows",
     "build_encoder",
     "check_batch_norm",
     "num_features",
     "regions",
     "use_channels_last",
+    "window_batch_norm",
 ]

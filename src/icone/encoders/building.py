@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders.layers import PatchConv2d
+from icone.encoders.windows import WindowedBatchNorm
 from icone.errors import InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
@@ -164,7 +165,11 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> N
     of one sample, `rows` the number of views in a batch (B·V).
     """
     counts: list[tuple[str, int]] = []
-    layers = [(n, m) for n, m in encoder.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    layers = [
+        (name, module)
+        for name, module in encoder.named_modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, WindowedBatchNorm)
+    ]
     hooks = [
         layer.register_forward_pre_hook(lambda _, args, name=name: counts.append((name, args[0][0, 0].numel() * rows)))
         for name, layer in layers

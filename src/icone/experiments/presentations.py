@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from icone.config import PretrainConfig
+from icone.config import REFERENCE_INSTANCES, PretrainConfig
 from icone.encoders import DEFAULT_FEATURES
 from icone.experiments import figures, figures_geometry, figures_synthetic
 from icone.experiments.frames import Results, mean_over_seeds
@@ -18,7 +18,6 @@ from icone.experiments.printed import read_printed
 from icone.experiments.store import Store
 from icone.experiments.tables import PERCENT, PaperTable, beside_paper, metric_table, reasons
 from icone.methods import method_options
-from icone.training.optimizer import REFERENCE_INSTANCES
 
 
 @dataclass(frozen=True)

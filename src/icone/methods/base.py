@@ -77,7 +77,7 @@ class Method(nn.Module, ABC):
         return False
 
     def start(self, features: Tensor, rows: Tensor) -> None:
-        """Called with the encoder's features of all instances (N, d) before it trains on the new ones, `rows`."""
+        """Called with the embedding of all instances (N, e) before it trains on the new ones, `rows`."""
 
     def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
         """Parameters of which a step with so many instances reaches few rows, with the size of their gradients.
@@ -107,6 +107,10 @@ class Method(nn.Module, ABC):
     def encode(self, views: Tensor) -> Tensor:
         """Features of all views in one pass of the encoder: (B, V, C, *size) -> (B, V, d), float32."""
         return self.run_encoder(self.encoder, views)
+
+    def embed(self, views: Tensor) -> Tensor:
+        """What the loss compares: the features, or what a head makes of them: (B, V, C, *size) -> (B, V, e)."""
+        return self.encode(views)
 
     def run_encoder(self, encoder: nn.Module, views: Tensor) -> Tensor:
         """Like `encode`, for an encoder of the method's own, such as a moving copy."""

@@ -17,7 +17,7 @@ TRAINED_BYTES = 16
 """Of one trained float32: the weight, its gradient and the two moments of AdamW."""
 STORED_BYTES = 4
 """Of one number that no optimizer touches: moving copies, queues, centres."""
-ANY_BATCH = "any batch size that the encoder's own normalisation allows: BatchNorm needs three values or more"
+ANY_BATCH = "any batch size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def capabilities(
 
     The methods are built without memory, on torch's meta device, and counted: no formula can go stale.
 
-    >>> {row.name: row.extra_parameters for row in capabilities()}["icone"] == 5000 * 384
+    >>> {row.name: row.extra_parameters for row in capabilities()}["diet"] == 5000 * 384
     True
     """
     rows = []

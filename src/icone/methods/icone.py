@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.diversity import DIVERSITY, Beside
-from icone.encoders import Region, num_features
+from icone.encoders import Region, num_features, window_batch_norm
 from icone.errors import unknown_name
 from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
+from icone.methods.heads import ProjectionHead
 
 
 class AnchorTable(nn.Module):
@@ -70,8 +71,8 @@ class IConELoss(nn.Module):
     `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
     anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
 
-    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, and before the first step moves the
-    anchors to the untrained encoder's features of all instances: `loss.anchors.start_from(features)`.
+    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, and
+    before the first step moves the anchors to the untrained embeddings: `loss.anchors.start_from(embeddings)`.
 
     >>> loss = IConELoss(num_instances=100, dim=16)
     >>> embeddings = torch.randn(4, 2, 16)           # 4 instances, 2 views each
@@ -145,17 +146,23 @@ class Anchored(Method):
 
 
 class IConE(Anchored):
-    """Views are pulled to their instance's anchor; anchors repel one another over the whole dataset."""
+    """Views are pulled to their instance's anchor; anchors repel one another over the whole dataset.
+
+    Both happen in the space of a projection head, as in SimCLR; with `out` = 0 in that of the features, as printed.
+    """
 
     name: ClassVar[str] = "icone"
     prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
+    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "out": 0}
 
     def __init__(
         self,
         encoder: nn.Module,
         setting: Setting,
         *,
+        hidden: int = 2048,
+        out: int = 128,
         diversity: str = "orthogonality",
         normalisation: str = "anchor",
         view_weight: float = 0.1,
@@ -169,9 +176,10 @@ class IConE(Anchored):
         super().__init__(encoder, setting, start_at)
         self.decay_anchors = decay_anchors
         self.beside = Beside()
+        self.head = projection(num_features(encoder), hidden, out, setting.batch_size)
         self.objective = IConELoss(
             setting.num_instances,
-            num_features(encoder),
+            out or num_features(encoder),
             diversity=diversity,
             normalisation=normalisation,
             view_weight=view_weight,
@@ -183,14 +191,19 @@ class IConE(Anchored):
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         repulsion = self.beside.compute(self.objective.diversity, self.objective.anchors.weight)
-        return self.objective.terms(self.encode(views), index, repulsion())
+        return self.objective.terms(self.embed(views), index, repulsion())
+
+    def embed(self, views: Tensor) -> Tensor:
+        embedding: Tensor = self.head(self.encode(views))
+        return embedding
 
     @property
     def table(self) -> AnchorTable:
         return self.objective.anchors
 
     def compiled_parts(self) -> list[Region]:
-        return [Region(self.objective, "pull")]
+        head = [] if isinstance(self.head, nn.Identity) else [Region(self.head)]
+        return [*head, Region(self.objective, "pull")]
 
     def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
         """An anchor of length l that is far from its views gets a gradient of 1/(l·B) in B of N steps."""
@@ -203,6 +216,15 @@ class IConE(Anchored):
 
     def epoch_figures(self) -> dict[str, Tensor]:
         return {"anchor_cosine": self.objective.anchors.mean_cosine()}
+
+
+def projection(features: int, hidden: int, out: int, batch_size: int) -> nn.Module:
+    """A head whose BatchNorm does not depend on the batch size; nothing if `out` is 0."""
+    if out == 0:
+        return nn.Identity()
+    head = ProjectionHead([features, hidden, out], "batch")
+    window_batch_norm(head, batch_size)
+    return head
 
 
 def diversity_function(name: str, normalisation: str) -> Callable[..., Tensor]:

@@ -61,8 +61,9 @@ class Fit:
                 self._continue(saved, rows)
             if saved is None or rows is not None:
                 known = rows or [None] * len(loader.dataset)
+                fresh = [new for new, row in enumerate(known) if row is None]
                 with self.engine.aside():
-                    start(method, views, loader, [new for new, row in enumerate(known) if row is None], progress)
+                    start(method, views, loader, self.step.windows, fresh, progress)
 
     def steps(self) -> Iterator[None]:
         """Train to the end of the last epoch; yields after every step, all of them `here`."""

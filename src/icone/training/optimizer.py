@@ -8,11 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from icone.config import TrainingConfig
+from icone.config import REFERENCE_INSTANCES, TrainingConfig
 from icone.methods import Method
-
-REFERENCE_INSTANCES = 16
-"""Instances per step for which `lr` is meant."""
 
 
 class Pace(NamedTuple):

@@ -5,27 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from icone.config import REFERENCE_INSTANCES
 from icone.data import Loader
+from icone.encoders import Windows
 from icone.methods import Method
 from icone.views import Views
 
-ROWS = 16
-"""Instances in one pass; changes memory, not the result."""
+SETTLING_PASSES = 64
+"""Batches from which BatchNorm takes its first statistics, at most."""
 
 
 @torch.no_grad()
 def start(
-    method: Method, views: Views, loader: Loader, new: Sequence[int], progress: Callable[[int, int], None]
+    method: Method,
+    views: Views,
+    loader: Loader,
+    windows: Windows,
+    new: Sequence[int],
+    progress: Callable[[int, int], None],
 ) -> None:
     """Start a method that wants it from the features of all instances, of which `new` are new to it."""
     if not method.starts_from_features or not new:
         return
+    instances = len(loader.dataset)
+
+    def embed(rows: Tensor) -> Tensor:
+        images = loader.dataset.images_at(rows).to(loader.device)
+        return method.embed(views.plain(images)[:, None])[:, 0]
+
+    if len(new) == instances:
+        _settle(method, windows, embed, instances)
     method.eval()
     features = []
-    for rows in torch.arange(len(loader.dataset)).split(ROWS):
-        images = loader.dataset.images_at(rows).to(loader.device)
-        features.append(method.encode(views.plain(images)[:, None])[:, 0])
-        progress(int(rows[-1]) + 1, len(loader.dataset))
+    for rows in torch.arange(instances).split(REFERENCE_INSTANCES):
+        features.append(embed(rows))
+        progress(int(rows[-1]) + 1, instances)
     method.start(torch.cat(features), torch.tensor(new, device=loader.device))
     method.train()
+
+
+def _settle(method: Method, windows: Windows, embed: Callable[[Tensor], Tensor], instances: int) -> None:
+    """Give BatchNorm layers the statistics of the untrained network; without any they normalise nothing in evaluation,
+    and features are those of a network that is never trained."""
+    if not any(isinstance(module, _BatchNorm) for module in method.modules()):
+        return
+    # Neighbours in a folder are often of one class.
+    mixed = torch.randperm(instances, generator=torch.Generator().manual_seed(0))
+    method.train()
+    for rows in mixed.split(REFERENCE_INSTANCES)[:SETTLING_PASSES]:
+        if len(rows) > 1:
+            embed(rows)
+            windows.take()

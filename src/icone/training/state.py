@@ -34,12 +34,13 @@ def save_state(run: Run, step: TrainStep, done: int, history: list[dict[str, Any
     """Write the state file in one atomic replacement."""
     tensors = {
         **{f"method/{name}": t for name, t in step.method.state_dict().items()},
+        **{f"window/{name}": t for name, t in step.windows.tensors().items()},
         **{f"optimizer/{name}": t for name, t in optimizer_state(step).items()},
         **{f"meter/{name}": t for name, t in step.meter.state().items()},
         **{f"random/{name}": t for name, t in _random_state(step.count.device).items()},
     }
     # Tied tensors are stored once per name: safetensors refuses shared memory.
-    tensors = {name: t.clone() for name, t in tensors.items()}
+    tensors = {name: t.detach().clone() for name, t in tensors.items()}
     metadata = {"step": str(done), "history": json.dumps(history), "ids": json.dumps(list(ids))}
     write_tensors(run.state_file, tensors, metadata)
 
@@ -59,6 +60,7 @@ def restore(step: TrainStep, saved: SavedState) -> None:
         step.method.load_state_dict(saved.part("method"))
     except RuntimeError as error:
         raise InputError(f"the saved state does not fit this configuration: {error}") from error
+    step.windows.load(saved.part("window"))
     load_optimizer_state(step, saved.part("optimizer"))
     step.meter.load(saved.part("meter"))
     step.count.fill_(saved.step)
@@ -87,6 +89,7 @@ def restore_extended(step: TrainStep, saved: SavedState, rows: list[int | None])
     fresh_method = step.method.state_dict()
     known_method = saved.part("method")
     step.method.load_state_dict({n: merged(n, fresh_method[n], t) for n, t in known_method.items()})
+    step.windows.load(saved.part("window"))
     parameters = dict(step.method.named_parameters())
     moments: dict[str, Tensor] = {}
     for key, known in saved.part("optimizer").items():

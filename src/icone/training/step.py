@@ -10,6 +10,7 @@ from torch import Tensor
 
 from icone.config import PretrainConfig
 from icone.data import Batch
+from icone.encoders import Windows
 from icone.methods import Method
 from icone.training.meter import Meter
 from icone.training.optimizer import build_optimizer, pace, set_learning_rate
@@ -31,6 +32,7 @@ class TrainStep:
         self.total_steps = total_steps
         self.optimizer = build_optimizer(method, config, device)
         self.lr = pace(config).lr
+        self.windows = Windows(method)
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
@@ -48,6 +50,7 @@ class TrainStep:
             terms = self.method(views, batch.index, batch.label, progress)
             with self.updating() if self.updating and number == len(batches) else nullcontext():
                 (terms["loss"] * (len(batch.index) / instances)).backward()
+            self.windows.take()
             self.meter.add(terms, len(batch.index), self.count)
         if self.updating is None:
             if self.clip is not None:
@@ -60,6 +63,7 @@ class TrainStep:
         """Everything that a step changes, random generators and the place in the data aside."""
         return [
             *self.method.state_dict(keep_vars=True).values(),
+            *self.windows.tensors().values(),
             *(tensor for state in self.optimizer.state.values() for tensor in state.values()),
             self.optimizer.param_groups[0]["lr"],
             *self.meter.tensors(),

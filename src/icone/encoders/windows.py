@@ -1,0 +1,187 @@
+"""BatchNorm for batches too small to have statistics: it takes them over the last instances as well."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from icone.config import REFERENCE_INSTANCES
+
+MOMENTUM = 0.1
+"""Of the statistics for evaluation, per 16 instances."""
+
+
+class WindowedBatchNorm(_BatchNorm):
+    """BatchNorm whose statistics are those of about 16 instances, however few are in the batch.
+
+    BatchNorm over one instance takes away what tells this instance apart, and in evaluation is another function than
+    in training. Here mean and variance are moving averages over the last passes, this one included, with the noise
+    of a batch of 16. The gradient of BatchNorm has two averages over the batch as well, through which its mean and
+    variance answer to the weights; they are averaged in the same way. Without them weights would drift in directions
+    that the statistics undo.
+
+    A pass in training changes nothing: `Windows.take` does, after the backward pass. (The compiler may compute parts of
+    a forward pass once more in the backward pass; from what has changed meanwhile, they would come out differently.)
+
+    In evaluation, and in its `state_dict`, it is the layer that it replaces.
+    """
+
+    window: Tensor
+    """Mean and mean square of every channel: (2, C)."""
+    slopes: Tensor
+    """Mean of the output's gradient, and of its product with the normalised input: (2, C)."""
+    seen: Tensor
+    """Passes so far."""
+    found: tuple[Tensor, Tensor] | None = None
+    """The window after the last pass and its variance, until they are taken."""
+
+    def __init__(self, layer: _BatchNorm, share: float) -> None:
+        """Take over a layer, for batches that have this share of 16 instances."""
+        super().__init__(layer.num_features, layer.eps, MOMENTUM * share, affine=False)
+        # Registered by their old names, so that weights can be exchanged with the ordinary layer.
+        self.weight, self.bias = layer.weight, layer.bias
+        self.running_mean, self.running_var = layer.running_mean, layer.running_var
+        self.num_batches_tracked = layer.num_batches_tracked
+        self.rate = 2 * share / (1 + share)  # the average of that many passes has the noise of 1 / share of them
+        self.drop, self.act = getattr(layer, "drop", nn.Identity()), getattr(layer, "act", nn.Identity())
+        channels = layer.num_features
+        self.register_buffer("window", torch.zeros(2, channels), persistent=False)
+        self.register_buffer("slopes", torch.zeros(2, channels), persistent=False)
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, …) -> (B, C, …)."""
+        return cast(Tensor, self.act(self.drop(self._normalise(x) if self.training else super().forward(x))))
+
+    def _normalise(self, x: Tensor) -> Tensor:
+        rate = _average_rate(self.seen, self.rate)
+        output, window, variance = _Normalise.apply(
+            x.to(self.window.dtype), self.weight, self.bias, self.slopes, self.window, rate, self.eps
+        )
+        self.found = window, variance
+        return cast(Tensor, output).to(x.dtype)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any number of dimensions."""
+
+
+class _Normalise(torch.autograd.Function):
+    """The output, the new window and its variance; the gradient of `slopes` is the change that they should make.
+
+    Nothing is changed in place, so that the compiler sees a function, and nothing is converted: around a conversion
+    that changes nothing, PyTorch 2.11 compiles all gradients to zero.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor | None, bias: Tensor | None, slopes: Tensor, window: Tensor, rate: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        across = [0, *range(2, x.dim())]
+        window = torch.lerp(window, torch.stack([x.mean(across), x.square().mean(across)]), rate)
+        output = _normalised(x, window, eps)
+        if weight is not None and bias is not None:
+            output = output * _along_channels(weight, x) + _along_channels(bias, x)
+        return output, window, _variance(window)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, weight, _, slopes, _, rate, ctx.eps = inputs
+        _, window, variance = output
+        ctx.mark_non_differentiable(window, variance)
+        ctx.save_for_backward(x, weight, window, slopes, rate)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _window: Tensor, _variance: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, window, slopes, rate = ctx.saved_tensors
+        across = [0, *range(2, x.dim())]
+        normalised = _normalised(x, window, ctx.eps)
+        sums = torch.stack([gradient.sum(across), (gradient * normalised).sum(across)])
+        bias_gradient, weight_gradient = (None, None) if weight is None else sums.unbind()
+        factor = torch.ones_like(window[0]) if weight is None else weight
+        change = rate * (sums * factor * (x.shape[1] / x.numel()) - slopes)
+        mean, product = (slopes + change).unbind()
+        inner = gradient * _along_channels(factor, x)
+        inner = inner - _along_channels(mean, x) - normalised * _along_channels(product, x)
+        inner = inner * _along_channels(_inverse_deviation(window, ctx.eps), x)
+        return inner, weight_gradient, bias_gradient, change, None, None, None
+
+
+def _average_rate(seen: Tensor, rate: float) -> Tensor:
+    """The rate of a moving average; until that has begun, of the average over all passes."""
+    return (1 / (seen + 1)).clamp_min(rate)
+
+
+def _variance(window: Tensor) -> Tensor:
+    return (window[1] - window[0].square()).clamp_min(0)
+
+
+def _inverse_deviation(window: Tensor, eps: float) -> Tensor:
+    return (_variance(window) + eps).rsqrt()
+
+
+def _normalised(x: Tensor, window: Tensor, eps: float) -> Tensor:
+    return (x - _along_channels(window[0], x)) * _along_channels(_inverse_deviation(window, eps), x)
+
+
+def _along_channels(values: Tensor, x: Tensor) -> Tensor:
+    return values.view(-1, *[1] * (x.dim() - 2))
+
+
+def window_batch_norm(network: nn.Module, batch_size: int) -> None:
+    """Exchange every BatchNorm below a network, in place, if batches have fewer than 16 instances."""
+    share = batch_size / REFERENCE_INSTANCES
+    if share >= 1:
+        return
+    for name, child in network.named_children():
+        if isinstance(child, _BatchNorm) and not isinstance(child, WindowedBatchNorm):
+            setattr(network, name, WindowedBatchNorm(child, share))
+        else:
+            window_batch_norm(child, batch_size)
+
+
+class Windows:
+    """All windowed layers of a training: what they keep besides the weights, and its update after a step."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.layers = {name: m for name, m in network.named_modules() if isinstance(m, WindowedBatchNorm)}
+        for layer in self.layers.values():
+            layer.slopes = layer.slopes.detach().requires_grad_()
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """After a pass, and its backward pass if there is one: keep what it found.
+
+        All layers in a few operations: at batch size 1 the launches of a loop would count.
+        """
+        passed = [(layer, layer.found) for layer in self.layers.values() if layer.found]
+        if not passed:
+            return
+        layers = [layer for layer, _ in passed]
+        torch._foreach_copy_([layer.window for layer in layers], [window for _, (window, _) in passed])
+        running = [cast(Tensor, t) for layer in layers for t in (layer.running_mean, layer.running_var)]
+        steps = torch._foreach_sub([t for _, (window, variance) in passed for t in (window[0], variance)], running)
+        torch._foreach_mul_(steps, _average_rate(layers[0].seen, cast(float, layers[0].momentum)))
+        torch._foreach_add_(running, steps)
+        torch._foreach_add_([layer.seen for layer in layers], 1)
+        reached = [layer.slopes for layer in layers if layer.slopes.grad is not None]
+        if reached:
+            torch._foreach_add_(reached, [cast(Tensor, slopes.grad) for slopes in reached])
+        for layer in layers:
+            layer.found = layer.slopes.grad = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By layer and name."""
+        return {
+            f"{name}/{kept}": getattr(layer, kept)
+            for name, layer in self.layers.items()
+            for kept in ("window", "slopes", "seen")
+        }
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        own = self.tensors()
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
