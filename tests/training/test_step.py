@@ -110,7 +110,7 @@ def test_anchors_can_be_spared_from_decay() -> None:
 
 
 def test_accumulated_batches_are_one_large_batch() -> None:
-    whole, parts = make_step(lr=0.01), make_step(lr=0.01)
+    whole, parts = make_step(("out=0",), lr=0.01), make_step(("out=0",), lr=0.01)  # no BatchNorm
     whole([batch(0, 1, 2)])
     parts([batch(0, 1), batch(2)])
     for (name, a), b in zip(weights(whole.method).items(), weights(parts.method).values(), strict=True):
