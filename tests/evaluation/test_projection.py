@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from icone.errors import InputError
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
@@ -53,6 +54,17 @@ def test_pca_is_the_first_two_left_singular_directions() -> None:
     x = (BLOBS - BLOBS.mean(0)) / BLOBS.std(0)
     u, s, _ = np.linalg.svd(x, full_matrices=False)
     np.testing.assert_allclose(np.abs(project(BLOBS, "pca").xy), np.abs(u[:, :2] * s[:2]), rtol=1e-3, atol=1e-4)
+
+
+def test_a_map_leaves_the_number_of_threads_alone() -> None:
+    """With another number a run trained afterwards in the same process would differ in its last digits."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        project(np.random.default_rng(0).normal(size=(40, 5)), "umap")
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_unknown_projection_is_named() -> None:

@@ -84,8 +84,7 @@ def test_a_group_that_trained_together_is_only_measured_after(store: Store, spec
     assert [outcome.status for outcome in outcomes] == ["done" if method == "icone" else "undefined"] * 2
     assert [store.executions(s.key) for s in specs] == [1, 1]
     alone = execute_one(specs[0], store.run_folder("alone"), CPU)
-    assert outcomes[0].metrics.get("loss") == alone.metrics.get("loss")
-    assert outcomes[0].metrics == pytest.approx(alone.metrics, rel=1e-6)  # eigenvalues depend on where arrays lie
+    assert outcomes[0].metrics == alone.metrics
 
 
 def test_a_run_that_is_asked_to_stop_has_not_failed(

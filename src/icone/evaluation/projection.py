@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
@@ -70,6 +71,7 @@ def _principal(features: npt.NDArray[np.float64], dimensions: int) -> Floats:
 
 
 def _umap(features: Floats, seed: int) -> Projection:
+    threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its own imports, and of small data that the note speaks of
         from umap import UMAP
@@ -79,6 +81,7 @@ def _umap(features: Floats, seed: int) -> Projection:
         start = "spectral" if len(features) > 4 * UMAP_NEIGHBOURS else "random"
         mapper = UMAP(n_neighbors=neighbours, init=start, random_state=seed, n_jobs=1)
         xy = np.asarray(mapper.fit_transform(features), dtype=np.float32)
+    torch.set_num_threads(threads)  # its compiler takes all cores for the whole process, and sums come out differently
     few = f"Only {len(features)} samples: UMAP looks at {neighbours} neighbours, so read distances with care."
     return Projection(xy, few if neighbours < UMAP_NEIGHBOURS else None)
 
