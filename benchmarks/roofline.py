@@ -3,10 +3,11 @@
     python benchmarks/roofline.py --out benchmarks/results/roofline.json
 
 Ceilings are measured here: the largest matrix product in bfloat16, a copy of a gigabyte, and a chain of the smallest
-kernels in one CUDA graph. Of every case of `benchmarks/step.py`: multiplications of one step at the first ceiling;
-bytes that it cannot avoid at the second (weights, gradients and moments once through AdamW, weights once in bfloat16 in
-each direction, and what the backward pass needs of the forward pass, written and read once); the number of kernels in
-the captured step at the third, as if none of them ran beside another. A step can be no faster than the longest of them.
+kernels in one CUDA graph. Of every case of `benchmarks/step.py`: multiplications of one step at the first ceiling,
+which no step can beat; bytes at the second (weights, gradients and moments once through AdamW, weights once in bfloat16
+in each direction, and what the uncompiled backward pass needs of the forward pass, written and read once; a compiler
+that computes some of it again moves less); the number of kernels in the captured step at the third, as if none of them
+ran beside another.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def ceilings(device: torch.device) -> dict[str, float]:
 
 
 def demands(case: Case, device: torch.device) -> dict[str, float]:
-    """Operations and unavoidable bytes of one step, counted on the uncompiled one."""
+    """Operations and bytes of one step, counted on the uncompiled one."""
     step, loader = build(case, device, RandomSamples(case, distinct=1))
     method = step.method
     engine = EagerEngine(step, loader)

@@ -178,7 +178,7 @@ def hyperparameters(scene: Scene) -> Presentation:
         "schedule": "cosine",
         "epochs": default.epochs,
         "views": default.views,
-        "anchor initialisation": f"features, as long as N(0, {method_options('icone')['init_std']})",
+        "anchor initialisation": f"untrained embeddings, as long as N(0, {method_options('icone')['init_std']})",
         **{("embedding dimension", dims): DEFAULT_FEATURES[dims] for dims in (2, 3)},
     }
     printed = read_printed("hyperparameters").values
