@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from icone.errors import InterruptedRun
@@ -78,6 +79,7 @@ def test_a_group_that_trained_together_is_only_measured_after(store: Store, spec
     jobs = [Job(s, store.run_folder(s.key), outcomes.append) for s in specs]
     for job in jobs:
         job.folder.mkdir(parents=True)
+    torch.set_num_threads(1)  # as `execute` does
     _train_side_by_side(jobs, CPU)
     assert all((job.folder / "training" / "encoder.safetensors").exists() == (method == "icone") for job in jobs)
     execute(jobs, CPU)
@@ -176,17 +178,17 @@ def test_packing_goes_by_measured_memory(spec: MakeSpec) -> None:
 def test_groups_are_as_large_as_memory_allows(store: Store, spec: MakeSpec) -> None:
     engine = LocalEngine(store, CPU, workers=2, together=5)
     engine.packing = Packing(1000, slots=2)
-    seeds = [Task(spec(seed)) for seed in range(7)]
-    engine.queue = [seeds[:5], seeds[5:]]
-    assert engine._next_group() == seeds[:1]  # nobody knows what it takes
-    engine.packing.start("a", [spec()])
+    seeds = [Task(spec(seed)) for seed in range(11)]
+    engine.queue = [seeds[:5], seeds[5:9], seeds[9:]]
+    assert engine._next_group() == seeds[:5]  # nobody knows what they take: they have the device to themselves
+    engine.packing.start("a", [spec()] * 5)
     assert engine._next_group() == []
     engine.packing.end("a")
     engine.packing.learn(spec(), 300)  # 330 with the margin: three fit
-    assert engine._next_group() == seeds[1:4]
+    assert engine._next_group() == seeds[5:8]
     engine.packing.start("a", [spec()] * 2)
-    assert engine._next_group() == seeds[4:5]
-    assert engine.queue == [seeds[5:]]
+    assert engine._next_group() == seeds[8:9]
+    assert engine.queue == [seeds[9:]]
     engine.packing.start("b", [spec()])
     assert engine._next_group() == []
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -96,3 +97,13 @@ def test_ten_thousand_finished_runs_list_in_about_a_second(store: Store) -> None
     lines = {line.name: line for line in experiment_lines(Options(), store)}  # with the grids of the whole paper
     assert time.process_time() - began < 5
     assert lines["dataset-size"].done > 5000
+
+
+def test_sweeps_that_start_at_the_same_moment_do_not_take_each_others_files(store: Store) -> None:
+    def remember(number: int) -> None:
+        for _ in range(50):
+            Store(store.folder).remember("geometry", {"number": number})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(remember, range(4)))
+    assert store.remembered("geometry") in [{"number": number} for number in range(4)]

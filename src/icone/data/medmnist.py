@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def _download(url: str, path: Path) -> None:
     """Fetch a file under another name first, so that an interrupted download is never taken for the file."""
     from torch.hub import download_url_to_file
 
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         download_url_to_file(url, str(part))

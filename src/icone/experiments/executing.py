@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import platform
 import resource
@@ -180,6 +181,7 @@ class _Peak:
 def _peak_memory(device: torch.device) -> Iterator[_Peak]:
     peak = _Peak()
     if device.type == "cuda":
+        gc.collect()  # captured steps of runs that are over refer to each other
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -56,6 +57,6 @@ def _linked(folder: Path, members: dict[str, list[Path]]) -> Path:
         target.mkdir(parents=True, exist_ok=True)
         for i in sorted(rng.permutation(len(paths))[:PER_CLASS]):
             link = target / f"{i:06d}{paths[i].suffix}"
-            if not link.is_symlink():
+            with contextlib.suppress(FileExistsError):  # from before, or by a sweep that starts at the same moment
                 link.symlink_to(paths[i])
     return place

@@ -122,7 +122,7 @@ class Store:
         """One row per run and metric of all outcomes; outcomes since the last call are merged into the file."""
         if not self.outcomes.is_dir():
             raise InputError(f"there is no store at {self.folder}: give --store, or start one with `icone paper run`")
-        with FileLock(self.folder / "results.lock"):
+        with self._lock():
             known = read_results(self.results_file)
             last = {record.name: record for record in self.last_records().values()}
             merged = set(known["record"].cat.categories)
@@ -145,6 +145,10 @@ class Store:
         done = runs[runs["status"] == "done"]
         return dict(zip(done["run"].astype(str), (1e9 * done["peak_gb"]).astype(int).tolist(), strict=True))
 
+    def _lock(self) -> FileLock:
+        """Held while a file that belongs to all sweeps is replaced."""
+        return FileLock(self.folder / "results.lock")
+
     def _content(self, record: Record) -> dict[str, Any]:
         path = self.outcomes / f"{record.name}.json"
         try:
@@ -156,7 +160,8 @@ class Store:
     # What was asked for
 
     def remember(self, experiment: str, options: dict[str, Any]) -> None:
-        write_json(self.folder / "requests" / f"{experiment}.json", options)
+        with self._lock():
+            write_json(self.folder / "requests" / f"{experiment}.json", options)
 
     def remembered(self, experiment: str) -> dict[str, Any] | None:
         """The options that an experiment was last run with in this store."""

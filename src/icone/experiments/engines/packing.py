@@ -40,9 +40,13 @@ class Packing:
         return self._with_margin(min(larger)) if larger else self.guess
 
     def together(self, spec: RunSpec, wanted: int) -> int:
-        """How many of the wanted runs of this shape may share a process: one, where nobody knows what it takes."""
+        """How many of the wanted runs of this shape may share a process.
+
+        Where nobody knows what one takes, all of them: they have the device to themselves, and if that is too little
+        the process goes on one by one.
+        """
         need = self.need(spec)
-        return 1 if need is None else max(1, min(wanted, self.capacity // max(need, 1)))
+        return wanted if need is None else max(1, min(wanted, self.capacity // max(need, 1)))
 
     def fits(self, specs: Sequence[RunSpec], alone: bool = False) -> bool:
         """Whether a group of runs may start now; anything may where nothing runs."""
