@@ -54,7 +54,7 @@ def measure(instances: int, batch: int, method: str, diversity: str) -> dict[str
     torch.cuda.reset_peak_memory_stats()
     try:
         options = (f"diversity={diversity}",) if named else ()
-        step, loader = build(case, device, RandomSamples(case, distinct=1), method=method, options=options)
+        step, loader = build(case, device, RandomSamples(case, one_on=device), method=method, options=options)
         if diversity == "literal":
             objective: Any = step.method.objective
             objective.diversity = literal

@@ -71,7 +71,7 @@ def ceilings(device: torch.device) -> dict[str, float]:
 
 def demands(case: Case, device: torch.device) -> dict[str, float]:
     """Operations and bytes of one step, counted on the uncompiled one."""
-    step, loader = build(case, device, RandomSamples(case, distinct=1))
+    step, loader = build(case, device, RandomSamples(case, one_on=device))
     method = step.method
     engine = EagerEngine(step, loader)
     engine((case.batch,))
@@ -111,7 +111,7 @@ def measure(case: Case, device: torch.device, limits: dict[str, float], steps: i
         "memory_ms": 1000 * needed["bytes"] / limits["bytes"],
     }
     cuda = device.type == "cuda"
-    engine, place = (captured if cuda else eager)(case, device, RandomSamples(case, distinct=1))
+    engine, place = (captured if cuda else eager)(case, device, RandomSamples(case, one_on=device))
     row["step_ms"] = milliseconds(engine, place, case.batch, min(steps, case.instances // case.batch // 6))
     if cuda:
         row |= kernels(engine, place, case.batch)

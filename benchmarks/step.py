@@ -5,7 +5,8 @@
 
 Every row builds the method, views, optimizer and data from scratch and times steps from indices to updated weights,
 views and diversity included. The loops take turns in one process. `eager` is the same step called operation by
-operation; `compiled` is the same with the encoder under torch.compile, as one would add it to a loop of one's own;
+operation; `uncompiled` (in the file) is our captured step without the compiler, which starts sooner; `compiled` is the
+eager one with the encoder under torch.compile, as one would add it to a loop of one's own;
 `lightly`, where it is installed, is SimCLR's step built from lightly's modules on the same encoder, with ready views.
 """
 
@@ -68,12 +69,16 @@ CPU_CASES = {
 
 
 class RandomSamples:
-    """Stands in for a data set: bytes without meaning, in memory."""
+    """Stands in for a data set: bytes without meaning, in memory.
 
-    def __init__(self, case: Case, distinct: int | None = None) -> None:
+    With `one_on` all samples are one, on that device, where they take no memory to speak of.
+    """
+
+    def __init__(self, case: Case, one_on: torch.device | None = None) -> None:
         shape = (case.channels, *(case.size,) * case.dims)
-        images = torch.randint(0, 256, (distinct or case.instances, *shape), dtype=torch.uint8)
-        self.images = images if distinct is None else images[:1].expand(case.instances, *shape)
+        distinct = case.instances if one_on is None else 1
+        images = torch.randint(0, 256, (distinct, *shape), dtype=torch.uint8, device=one_on or "cpu")
+        self.images = images.expand(case.instances, *shape)
         self.labels = torch.full((case.instances,), -1)
 
     def __len__(self) -> int:
@@ -99,13 +104,18 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
 
 
 def captured(
-    case: Case, device: torch.device, samples: Any, seed: int = 0, options: tuple[str, ...] = ()
+    case: Case,
+    device: torch.device,
+    samples: Any,
+    seed: int = 0,
+    options: tuple[str, ...] = (),
+    compiled: bool = True,
 ) -> tuple[Engine, Place]:
     from icone.training.captured import CapturedEngine
 
     place = Place(device, reduced=True)
     step, loader = build(case, device, samples, seed, options=options)
-    return CapturedEngine(step, loader, place, warn=None), place
+    return CapturedEngine(step, loader, place, warn=None, compiled=compiled), place
 
 
 def eager(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place]:
@@ -165,6 +175,13 @@ def milliseconds(engine: Engine, place: Place, batch: int, steps: int) -> float:
         return statistics.median(rounds() for _ in range(5))
 
 
+def from_the_start(make: Callable[[], tuple[Engine, Place]], batch: int, steps: int) -> tuple[float, float]:
+    """Milliseconds of a step, and the seconds before the first of them."""
+    began = time.perf_counter()
+    step = milliseconds(*make(), batch, steps)
+    return step, time.perf_counter() - began - 5 * steps * step / 1000
+
+
 def _wait(place: Place) -> None:
     if place.device.type == "cuda":
         torch.cuda.synchronize()
@@ -199,8 +216,8 @@ def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, step
 
 
 def peak_memory(case: Case, device: torch.device) -> float:
-    """Gigabytes at the peak of captured steps; the samples, which lie there too, are left out."""
-    samples = RandomSamples(case, distinct=1)
+    """Gigabytes at the peak of captured steps, without the samples."""
+    samples = RandomSamples(case, one_on=device)
     torch.cuda.synchronize()
     gc.collect()
     torch.cuda.empty_cache()
@@ -306,15 +323,15 @@ def measure(
     row: dict[str, Any] = {"case": name, **dataclasses.asdict(case)}
     cuda = device.type == "cuda"
     steps = min(steps, case.instances // case.batch // 6)  # rounds and warm-up stay within an epoch
-    began = time.perf_counter()
-    engine, place = captured(case, device, samples) if cuda else eager(case, device, samples)
+    gc.collect()  # captured steps of the case before refer to each other
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    row["ours"] = milliseconds(engine, place, case.batch, steps)
-    row["seconds_to_start"] = time.perf_counter() - began - 5 * steps * row["ours"] / 1000
+    ours = captured if cuda else eager
+    row["ours"], row["seconds_to_start"] = from_the_start(partial(ours, case, device, samples), case.batch, steps)
     if cuda:
         row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
-        del engine, place
+        uncompiled = partial(captured, case, device, samples, compiled=False)
+        row["uncompiled"], row["uncompiled_seconds_to_start"] = from_the_start(uncompiled, case.batch, steps)
         row["diversity_adds"] = row["ours"] - without_diversity(case, device, samples, steps, ())
         if case.batch == 1:
             headless = ("out=0",)  # the table is then as wide as the features

@@ -89,6 +89,20 @@ def test_a_group_that_trained_together_is_only_measured_after(store: Store, spec
     assert outcomes[0].metrics == alone.metrics
 
 
+def test_runs_that_train_side_by_side_share_their_time(
+    store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [spec(seed) for seed in (0, 1)]
+    outcomes: list[Outcome] = []
+    jobs = [Job(s, store.run_folder(s.key), outcomes.append) for s in specs]
+    monkeypatch.setattr("icone.experiments.executing._many_at_once", lambda setting: True)
+    began = time.monotonic()
+    execute(jobs, CPU)
+    elapsed = time.monotonic() - began
+    assert sum(outcome.seconds for outcome in outcomes) == pytest.approx(elapsed, rel=0.1)
+    assert 0 < sum(outcome.train_seconds for outcome in outcomes) < elapsed
+
+
 def test_a_run_that_is_asked_to_stop_has_not_failed(
     store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

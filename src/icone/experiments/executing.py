@@ -58,17 +58,28 @@ class Job(NamedTuple):
 def execute(jobs: Sequence[Job], setting: Setting) -> None:
     """Execute runs of one group: the same data and shape, other seeds. Each finishes on its own.
 
-    On a GPU they train side by side; what that leaves unfinished, for whatever reason, is trained one by one.
+    On a GPU they train side by side, and each is charged its share of that time and memory; what that leaves
+    unfinished, for whatever reason, is trained one by one.
     """
     if setting.threads is not None:
         torch.set_num_threads(setting.threads)
     for job in jobs:
         note_execution(job.folder)
-    beside = len(jobs) > 1 and pick_device(setting.device).type == "cuda"
+    beside = len(jobs) > 1 and _many_at_once(setting)
+    began = time.monotonic()
     taken = _train_side_by_side(jobs, setting) if beside else 0
+    seconds = time.monotonic() - began
     for job in jobs:
+        sharing = len(jobs) if beside and Run(job.folder / TRAINING).finished else 1
         outcome = _finish(job.spec, job.folder, setting)
-        job.finish(dataclasses.replace(outcome, peak_bytes=max(outcome.peak_bytes, taken // len(jobs))))
+        job.finish(
+            dataclasses.replace(
+                outcome,
+                seconds=round(outcome.seconds + seconds / len(jobs), 3),
+                train_seconds=round(outcome.train_seconds / sharing, 3),
+                peak_bytes=max(outcome.peak_bytes, taken // len(jobs)),
+            )
+        )
 
 
 def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
@@ -78,6 +89,10 @@ def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
     """
     note_execution(folder)
     return _finish(spec, folder, setting)
+
+
+def _many_at_once(setting: Setting) -> bool:
+    return pick_device(setting.device).type == "cuda"
 
 
 def _train_side_by_side(jobs: Sequence[Job], setting: Setting) -> int:

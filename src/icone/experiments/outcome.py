@@ -28,9 +28,9 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     trace: list[Point] = field(default_factory=list)
     seconds: float = 0.0
-    """Wall clock of training and measuring."""
+    """Wall clock of training and measuring; runs that train side by side share it."""
     train_seconds: float = 0.0
-    """Of that, the epochs."""
+    """Of that, the epochs, as a share too."""
     peak_bytes: int = 0
     """Largest memory: what PyTorch reserved on the GPU, or the resident memory of the process on a CPU."""
     device_bytes: int = 0

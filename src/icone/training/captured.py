@@ -24,11 +24,18 @@ AHEAD = 32
 class CapturedEngine(Engine):
     """Replays the step as one CUDA graph for each kind of batch; the host does nothing in between.
 
-    Networks and views are compiled before they are captured. `warn` is told why something is left out; without it
-    that is an error.
+    Networks and views are compiled before they are captured, unless `compiled` is False. `warn` is told why something
+    is left out; without it that is an error.
     """
 
-    def __init__(self, step: TrainStep, loader: Loader, place: Place, warn: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        step: TrainStep,
+        loader: Loader,
+        place: Place,
+        warn: Callable[[str], None] | None,
+        compiled: bool = True,
+    ) -> None:
         super().__init__(step, loader)
         self.place, self.warn = place, warn
         self.graphs: dict[Sizes, torch.cuda.CUDAGraph] = {}
@@ -36,7 +43,7 @@ class CapturedEngine(Engine):
         self.failed = False
         self.marks: list[torch.cuda.Event] = []
         self.steps = 0
-        self.parts = compile_parts(step.method, step.views)
+        self.parts = compile_parts(step.method, step.views) if compiled else []
         self.held: list[UpdatesBeside] = []
         """What the graphs refer to and must outlive them."""
 
