@@ -37,6 +37,7 @@ from icone.data import Loader
 from icone.diversity import orthogonality
 from icone.encoders import build_encoder, use_channels_last, window_batch_norm
 from icone.methods import Setting, build_method
+from icone.training.allocation import keep_freed_memory
 from icone.training.engine import EagerEngine, Engine
 from icone.training.place import Place
 from icone.training.step import TrainStep
@@ -98,6 +99,8 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     if device.type == "cuda":
         method.autocast_dtype = torch.bfloat16
         use_channels_last(method)
+    else:
+        keep_freed_memory()
     loader = Loader(samples, case.batch, seed=seed, device=device)
     loader.begin(0)
     return TrainStep(method.to(device).train(), views.to(device), config, 10**6, device), loader

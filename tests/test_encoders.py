@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from icone.encoders import build_encoder, check_batch_norm, num_features
-from icone.encoders.layers import PatchConv2d, StemConv3d, fold_stem, halving_maximum
+from icone.encoders import build_encoder, check_batch_norm, num_features, window_batch_norm
+from icone.encoders.layers import PatchConv2d, SmallMapConv3d, StemConv3d, fold_stem, halving_maximum
 from icone.errors import InputError
 
 
@@ -115,6 +115,34 @@ def test_layers_of_ours_have_the_gradients_of_the_usual_ones() -> None:
     pooled = [halving_maximum(volume.relu()), nn.functional.max_pool3d(volume.relu(), 3, 2, 1)]
     ours, theirs = (torch.autograd.grad(y.sin().sum(), volume)[0] for y in pooled)
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(("edge", "stride"), [(1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (5, 2), (3, 1)])
+def test_convolutions_of_small_maps_are_those_of_the_library(edge: int, stride: int) -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv3d(3, 5, 3, stride, 1, bias=False).double()
+    ours = SmallMapConv3d.of(plain)
+    x = torch.randn(2, 3, edge, edge, edge, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(ours(x), plain(x))
+    gradients = [torch.autograd.grad(conv(x).sin().sum(), [x, plain.weight]) for conv in (ours, plain)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_volumes_keep_one_layout_through_the_network(windowed: bool) -> None:
+    """Layouts that meet in one operation made it five times slower."""
+    encoder = build_encoder("resnet18_3d", spatial_dims=3, in_channels=1, size=64, width=0.125)
+    if windowed:
+        window_batch_norm(encoder, 1)
+    layouts = {}
+    for name, module in encoder.named_modules():
+        module.register_forward_hook(lambda _, __, result, name=name: layouts.update({name: result}))
+    encoder(torch.randn(2, 1, 64, 64, 64))
+    maps = {name: result for name, result in layouts.items() if result.dim() == 5}
+    assert "layer4.1.conv2" in maps
+    plain = [name for name, y in maps.items() if not y.is_contiguous(memory_format=torch.channels_last_3d)]
+    assert plain == []
 
 
 def test_the_pool_of_a_single_volume_shows_its_layout() -> None:

@@ -53,7 +53,11 @@ class StemConv3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, *size) -> (B, out, *size / 2), rounded up."""
-        return fold_stem(x, self.weight, self.folded_axes) if x.is_cuda else super().forward(x)
+        if x.is_cuda:
+            return fold_stem(x, self.weight, self.folded_axes)
+        # The layers behind it follow its layout. Their weights need not: the library brings those into a layout of its
+        # own, and its AdamW copies what does not lie in the usual one.
+        return F.conv3d(x, self.weight.clone(memory_format=torch.channels_last_3d), stride=2, padding=3)
 
 
 def fold_stem(x: Tensor, weight: Tensor, axes: int) -> Tensor:
@@ -84,6 +88,44 @@ def _pairs_as_channels(x: Tensor) -> Tensor:
 
 def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d)
+
+
+class SmallMapConv3d(nn.Conv3d):
+    """A 3³ convolution with padding 1; on a CPU, where its result has two voxels an edge or fewer, one product.
+
+    There the library falls back to code that took more than half of a training step of a 3D ResNet-18.
+    """
+
+    largest_edge = 2
+
+    @classmethod
+    def of(cls, conv: nn.Conv3d) -> Self:
+        """The same layer with the same parameters."""
+        assert (conv.kernel_size, conv.padding, conv.dilation, conv.groups) == ((3,) * 3, (1,) * 3, (1,) * 3, 1)
+        assert conv.bias is None
+        stride = cast(tuple[int, int, int], conv.stride)
+        layer = cls(conv.in_channels, conv.out_channels, 3, stride, padding=1, bias=False, device="meta")
+        return _with_parameters_of(conv, layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, *size) -> (B, out, *size / stride), rounded up."""
+        if x.is_cuda or max(x.shape[2:]) > self.largest_edge * self.stride[0]:
+            return super().forward(x)
+        return neighbourhoods_times(x, self.weight, self.stride[0])
+
+
+def neighbourhoods_times(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """conv3d(x, weight, stride=stride, padding=1) for a 3³ kernel, as one product of matrices.
+
+    >>> x, weight = torch.randn(2, 3, 2, 3, 4).double(), torch.randn(5, 3, 3, 3, 3).double()
+    >>> [neighbourhoods_times(x, weight, s).allclose(F.conv3d(x, weight, stride=s, padding=1)) for s in (1, 2)]
+    [True, True]
+    """
+    taps = F.pad(x, [1, 1] * 3)
+    for axis in (2, 3, 4):
+        taps = taps.unfold(axis, 3, stride)
+    rows = taps.movedim(1, 4).flatten(4)
+    return F.linear(rows, weight.flatten(1)).movedim(-1, 1)
 
 
 class HalvingMaxPool3d(nn.MaxPool3d):

@@ -7,7 +7,7 @@ from typing import cast
 from monai.networks.nets.resnet import ResNet, ResNetBlock, ResNetBottleneck, get_inplanes
 from torch import Tensor, nn
 
-from icone.encoders.layers import HalvingMaxPool3d, StemConv3d
+from icone.encoders.layers import HalvingMaxPool3d, SmallMapConv3d, StemConv3d
 
 BLOCKS: dict[str, tuple[type[ResNetBlock | ResNetBottleneck], list[int]]] = {
     "resnet10_3d": (ResNetBlock, [1, 1, 1, 1]),
@@ -38,6 +38,10 @@ class VolumeResNet(ResNet):
         self.num_features = features
         self.conv1 = StemConv3d.of(cast(nn.Conv3d, self.conv1))
         self.maxpool = HalvingMaxPool3d()
+        for module in list(self.modules()):
+            for child, conv in module.named_children():
+                if isinstance(conv, nn.Conv3d) and conv.kernel_size == (3, 3, 3):
+                    setattr(module, child, SmallMapConv3d.of(conv))
 
     def stem(self, x: Tensor) -> Tensor:
         """Everything before the first stage."""

@@ -81,10 +81,14 @@ class _Normalise(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         across = [0, *range(2, x.dim())]
         window = torch.lerp(window, torch.stack([x.mean(across), x.square().mean(across)]), rate)
-        output = _normalised(x, window, eps)
-        if weight is not None and bias is not None:
-            output = output * _along_channels(weight, x) + _along_channels(bias, x)
-        return output, window, _variance(window)
+        scale = _inverse_deviation(window, eps)
+        if weight is not None:
+            scale = scale * weight
+        return (
+            _affine(x, scale, -window[0] * scale if bias is None else bias - window[0] * scale),
+            window,
+            _variance(window),
+        )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -97,15 +101,15 @@ class _Normalise(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _window: Tensor, _variance: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, window, slopes, rate = ctx.saved_tensors
         across = [0, *range(2, x.dim())]
-        normalised = _normalised(x, window, ctx.eps)
+        scale = _inverse_deviation(window, ctx.eps)
+        normalised = _affine(x, scale, -window[0] * scale)
         sums = torch.stack([gradient.sum(across), (gradient * normalised).sum(across)])
         bias_gradient, weight_gradient = (None, None) if weight is None else sums.unbind()
         factor = torch.ones_like(window[0]) if weight is None else weight
         change = rate * (sums * factor * (x.shape[1] / x.numel()) - slopes)
         mean, product = (slopes + change).unbind()
-        inner = gradient * _along_channels(factor, x)
-        inner = inner - _along_channels(mean, x) - normalised * _along_channels(product, x)
-        inner = inner * _along_channels(_inverse_deviation(window, ctx.eps), x)
+        inner = _affine(gradient, scale * factor, -scale * mean)
+        inner = torch.addcmul(inner, normalised, _along_channels(-scale * product, x))
         return inner, weight_gradient, bias_gradient, change, None, None, None
 
 
@@ -122,8 +126,9 @@ def _inverse_deviation(window: Tensor, eps: float) -> Tensor:
     return (_variance(window) + eps).rsqrt()
 
 
-def _normalised(x: Tensor, window: Tensor, eps: float) -> Tensor:
-    return (x - _along_channels(window[0], x)) * _along_channels(_inverse_deviation(window, eps), x)
+def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """x · scale + shift by channel, in one pass over x."""
+    return torch.addcmul(_along_channels(shift, x), x, _along_channels(scale, x))
 
 
 def _along_channels(values: Tensor, x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from icone.data import Loader
 from icone.errors import CollapseError, InputError, InterruptedRun, TrainingError
 from icone.methods import Method
 from icone.runs import Run
+from icone.training.allocation import keep_freed_memory
 from icone.training.display import Display
 from icone.training.engine import Sizes, choose_engine
 from icone.training.interruption import watch_signals
@@ -53,6 +54,8 @@ class Fit:
         self.total_steps = config.epochs * self.steps_per_epoch
         self.place = Place(loader.device, reduced=method.autocast_dtype is not None)
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
+        if loader.device.type == "cpu":
+            keep_freed_memory()
         self.engine = choose_engine(config.engine, self.step, loader, self.place, display.warn)
         self.done = 0
         self.history: list[dict[str, Any]] = []
