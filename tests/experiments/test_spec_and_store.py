@@ -36,6 +36,20 @@ def test_the_name_of_a_run_depends_on_what_determines_it(spec: MakeSpec) -> None
     assert spec_from_json(json.loads(json.dumps(one.to_json()))).key == one.key
 
 
+def test_folders_count_by_what_is_in_them(tmp_path: Path, spec: MakeSpec) -> None:
+    for place in ("here", "there", "more"):
+        (tmp_path / place / "data" / "class").mkdir(parents=True)
+        (tmp_path / place / "data" / "class" / "a.png").write_bytes(b"an image")
+        (tmp_path / place / "labels.csv").write_text("a.png,0\n")
+    (tmp_path / "more" / "data" / "class" / "b.png").write_bytes(b"another")
+    here, there, more = (
+        spec(source=str(tmp_path / place / "data"), labels=tmp_path / place / "labels.csv").key
+        for place in ("here", "there", "more")
+    )
+    assert here == there != more
+    assert spec(source=str(tmp_path / "here" / "data")).key != here  # without labels
+
+
 def test_the_last_attempt_counts_and_merging_is_incremental(store: Store, spec: MakeSpec) -> None:
     first, second = spec(0), spec(1)
     store.record(first, Outcome(status="failed", reason="the disk was full"))

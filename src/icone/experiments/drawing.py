@@ -73,7 +73,10 @@ def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_siz
         middle, spread = scale * line["mean"], scale * line["sd"].fillna(0)
         bold = {"linewidth": 2.2, "zorder": 4} if name == "IConE" else {"linewidth": 1.2, "zorder": 3}
         axis.plot(line[x], middle, color=colour, marker=mark, markersize=4, label=str(name), **bold)  # type: ignore[arg-type]
-        axis.fill_between(line[x], middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
+        if len(line) > 1:
+            axis.fill_between(line[x], middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
+        else:  # a band has no width here
+            axis.vlines(line[x], middle - spread, middle + spread, color=colour, linewidth=1.2)
     axis.set_ylabel(NAMES.get(metric, metric))
     logarithmic_ticks(axis, sorted(set(means[x])))
     axis.grid(axis="y", color="#e5e5e5", linewidth=0.6)

@@ -22,6 +22,18 @@ def stability_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figure
     return figure
 
 
+def three_metrics_figure(runs: pd.DataFrame) -> Figure:
+    """Linear probe, kNN-5 and RankMe against batch size, a row per dimension."""
+    dimensions = sorted(set(runs["dims"]))
+    titles = {"linear_probe": "linear probe", "knn_5": "kNN-5", "rankme": "RankMe"}
+    with panels(len(dimensions), len(titles), 3.1, 2.8) as (figure, axes):
+        each = [(dims, metric) for dims in dimensions for metric in titles]
+        for axis, (dims, metric) in zip(axes, each, strict=True):
+            _curves(axis, runs[runs["dims"] == dims], metric, f"{titles[metric]}, {dims}D")
+        shared_legend(figure, axes)
+    return figure
+
+
 def per_dataset_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figure:
     """Accuracy against batch size, a panel per data set."""
     names = list(dict.fromkeys(runs["dataset"]))

@@ -19,6 +19,8 @@ from icone.experiments.store import Store
 from icone.experiments.tables import PERCENT, PaperTable, beside_paper, metric_table, reasons
 from icone.methods import method_options
 
+NOT_SHOWN = "not in the paper's figure"
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -43,9 +45,17 @@ class Presentation:
 
 
 def stability(scene: Scene) -> Presentation:
-    """Accuracy against batch size."""
-    table = _accuracy(scene, keys=["dims", "batch_size"])
-    return Presentation([table], {scene.name: figures.stability_figure(scene.runs)})
+    """Accuracy against batch size; beyond the paper's figure also kNN-5 and RankMe, which a probe does not see."""
+    keys = ["dims", "batch_size"]
+    more = [
+        metric_table(scene.runs, name=metric, title=title, row="method", keys=keys, metric=metric, absent=NOT_SHOWN)
+        for metric, title in {"knn_5": "kNN-5, balanced accuracy (%)", "rankme": "RankMe"}.items()
+    ]
+    drawn = {
+        scene.name: figures.stability_figure(scene.runs),
+        f"{scene.name}-more": figures.three_metrics_figure(scene.runs),
+    }
+    return Presentation([_accuracy(scene, keys=keys), *more], drawn)
 
 
 def per_dataset(scene: Scene) -> Presentation:

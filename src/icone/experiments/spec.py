@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
@@ -44,6 +45,7 @@ class RunSpec:
         """What determines the result, as JSON can hold it."""
         config = {name: getattr(self.config, name) for name in _DETERMINING}
         config |= {name: _views(config[name]) for name in _NESTED}
+        config |= {name: _content(str(config[name])) for name in ("source", "labels") if config[name] is not None}
         return {"format": FORMAT, **config, **{f"measure_{name}": getattr(self, name) for name in _MEASURES}}
 
     @property
@@ -64,6 +66,20 @@ _MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name != "config"]
 def spec_from_json(plain: dict[str, Any]) -> RunSpec:
     """The inverse of `RunSpec.to_json`."""
     return RunSpec(**{**plain, "config": from_json(plain["config"]), "trace": tuple(plain["trace"])})
+
+
+@functools.cache
+def _content(source: str) -> str:
+    """Data by what it is, not by where it lies: a file by its bytes, a folder by the names and sizes of its files."""
+    path = Path(source)
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        listing = [(file.relative_to(path).as_posix(), file.stat().st_size) for file in files]
+        return hashlib.sha256(_canonical(listing).encode()).hexdigest()
+    return source
 
 
 @functools.cache

@@ -22,6 +22,8 @@ from icone.runs import replacing
 PICTURE_ONLY = "the paper shows these numbers as a picture only"
 MANY = 7
 """Columns of numbers that fit into a terminal of 80 characters."""
+SMALL = {"alignment", "uniformity"}
+"""Metrics of the order of one, which need two decimals."""
 PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "untrained_linear_probe"}
 
 
@@ -126,8 +128,9 @@ def metric_table(
     means = means.rename(columns={row: "row", "mean": "ours"})
     means[["ours", "sd"]] *= scale
     return beside_paper(
-        means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs), absent=absent
-    )
+        means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs), absent=absent,
+        digits=2 if metric in SMALL else 1,
+    )  # fmt: skip
 
 
 def beside_paper(
