@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from icone.diversity import orthogonality, sampled_orthogonality, visited_orthogonality
+from icone.diversity import orthogonality, sampled_orthogonality
 from icone.errors import InputError
 
 
@@ -51,24 +51,7 @@ def test_gradient_is_that_of_the_estimate() -> None:
     assert torch.autograd.gradcheck(estimate, (table,))
 
 
-@pytest.mark.parametrize("normalisation", ["pair", "anchor"])
-@pytest.mark.parametrize("batch", [1, 8, 40])
-def test_an_epoch_of_visits_is_the_exact_term(normalisation: Literal["pair", "anchor"], batch: int) -> None:
-    """Batches of an epoch average to value and gradient of the exact term, and each moves its own anchors alone."""
-    table = torch.randn(40, 6, dtype=torch.float64).requires_grad_()
-    visits = torch.randperm(40).split(batch)
-    steps = [both(table, visited_orthogonality(table, index, normalisation=normalisation, block=7)) for index in visits]
-    exact = both(table, orthogonality(table, normalisation=normalisation))
-    for ours, expected in zip(zip(*steps, strict=True), exact, strict=True):
-        torch.testing.assert_close(torch.stack(ours).mean(0), expected)
-    for index, (_, gradient) in zip(visits, steps, strict=True):
-        moved = gradient.abs().sum(1).nonzero().flatten()
-        assert moved.tolist() == sorted(index.tolist())
-
-
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(InputError):
-        visited_orthogonality(torch.randn(4, 2), torch.tensor([1]), normalisation="row")  # type: ignore[arg-type]
     for arguments in ({"rows": 0}, {"block": 0}, {"normalisation": "row"}):
         with pytest.raises(InputError):
             sampled_orthogonality(torch.randn(4, 2), **arguments)

@@ -63,17 +63,6 @@ def test_diversity_moves_every_anchor_and_leaves_the_encoder_alone() -> None:
     assert (loss.anchors.weight.grad.norm(dim=1) > 0).all()
 
 
-def test_visited_anchors_alone_may_be_repelled() -> None:
-    torch.manual_seed(0)
-    loss = IConELoss(20, 6, repels="visited", anchor_weight=0.0, view_weight=0.0)
-    loss(torch.randn(3, 2, 6), torch.tensor([2, 5, 11])).backward()
-    moved = loss.anchors.weight.grad
-    assert moved is not None
-    assert moved.abs().sum(1).nonzero().flatten().tolist() == [2, 5, 11]
-    with pytest.raises(InputError, match="diversity=orthogonality"):
-        IConELoss(20, 6, repels="visited", diversity="sigreg")
-
-
 def test_weights_scale_their_terms_and_terms_come_unweighted() -> None:
     z, index = torch.randn(2, 2, 4), torch.tensor([0, 1])
     loss = IConELoss(num_instances=5, dim=4, view_weight=2.0, anchor_weight=3.0, diversity_weight=0.5)
@@ -105,7 +94,6 @@ def test_options_reach_the_objective() -> None:
         ("diversity=orthogonalty", "did you mean orthogonality"),
         ("normalisation=row", "unknown normalisation"),
         ("start_at=zero", "unknown start_at"),
-        ("repels=some", "unknown repels"),
         ("view_wait=1", "did you mean view_weight"),
         ("view_weight=heavy", "no float"),
         ("decay_anchors=perhaps", "no bool"),
@@ -169,7 +157,7 @@ def test_the_recipe_of_the_paper_is_the_printed_objective() -> None:
     assert printed | {"init_std": 0.02} == {
         "hidden": 2048, "out": 0, "diversity": "orthogonality", "normalisation": "pair", "view_weight": 1.0,
         "anchor_weight": 1.0, "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False, "start_at": "random",
-        "repels": "all", "decay_anchors": True,
+        "decay_anchors": True,
     }  # fmt: skip
     assert chosen_options("icone", ["normalisation=anchor"], "paper")["normalisation"] == "anchor"
     assert chosen_options("icone", [], "icone")["start_at"] == "features"

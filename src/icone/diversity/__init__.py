@@ -9,7 +9,7 @@ from torch import Tensor
 from icone.diversity.beside import Beside
 from icone.diversity.gaussian import sigreg
 from icone.diversity.orthogonal import orthogonality
-from icone.diversity.sampled import sampled_orthogonality, visited_orthogonality
+from icone.diversity.sampled import sampled_orthogonality
 from icone.diversity.statistics import variance_covariance
 
 DIVERSITY: dict[str, Callable[..., Tensor]] = {
@@ -19,12 +19,4 @@ DIVERSITY: dict[str, Callable[..., Tensor]] = {
     "sigreg": sigreg,
 }
 
-__all__ = [
-    "DIVERSITY",
-    "Beside",
-    "orthogonality",
-    "sampled_orthogonality",
-    "sigreg",
-    "variance_covariance",
-    "visited_orthogonality",
-]
+__all__ = ["DIVERSITY", "Beside", "orthogonality", "sampled_orthogonality", "sigreg", "variance_covariance"]

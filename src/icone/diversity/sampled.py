@@ -1,4 +1,4 @@
-"""Repulsion of some rows against all: estimates of `orthogonality` that cost a part of it in every step."""
+"""Repulsion estimated from some rows against all, for tables too large for all pairs in every step."""
 
 from __future__ import annotations
 
@@ -60,35 +60,3 @@ def _repulsion(unit: Tensor, chosen: Tensor, block: int) -> tuple[Tensor, Tensor
         pushed.addmm_(positive, others)
         torch.mm(positive.T, rows, out=slope[start : start + block])
     return total, slope.index_add_(0, chosen, pushed)
-
-
-def visited_orthogonality(
-    table: Tensor, index: Tensor, *, normalisation: Literal["pair", "anchor"] = "pair", block: int = 16384
-) -> Tensor:
-    """The repulsion of the rows `index` (B,) by all others, which moves these rows alone.
-
-        L̂ = N/B · 1/(N(N−1)) Σ_{i∈index} Σ_{j≠i} max(0, G_ij)²,   ∂/∂Ẽ_i = N/B · 4/(N(N−1)) Σ_j max(0, G_ij) Ẽ_j
-
-    Over an epoch of batches every anchor is repelled once, by the gradient that `orthogonality` would give it; value
-    and gradient have its expectation where the rows are drawn at random. A step costs B/N of it.
-
-    >>> table = torch.eye(3)[[0, 0, 1]]  # one pair alike
-    >>> visited_orthogonality(table, torch.tensor([0, 1, 2]))
-    tensor(0.3333)
-    """
-    if normalisation not in ("pair", "anchor"):
-        raise InputError(f"normalisation must be 'pair' or 'anchor', got {normalisation!r}")
-    with full_precision(table) as table:
-        n = len(table)
-        unit = F.normalize(table, dim=1)
-        rows = unit.detach().index_select(0, index)
-        pushed, total = torch.zeros_like(rows), unit.new_zeros(())
-        for start in range(0, n, block):
-            others = unit.detach()[start : start + block]
-            place = torch.arange(start, start + len(others), device=unit.device)
-            positive = (rows @ others.T).relu_().masked_fill_(index[:, None] == place, 0)
-            total = total + torch.linalg.vector_norm(positive, dim=1).square().sum()
-            pushed.addmm_(positive, others)
-        factor = n / len(index) / (n if normalisation == "anchor" else max(n * (n - 1), 1))
-        slope = torch.zeros_like(unit).index_add_(0, index, pushed, alpha=4 * factor)
-        return attach_gradient(unit, total * factor, slope)

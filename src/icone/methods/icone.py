@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icone.diversity import DIVERSITY, Beside, visited_orthogonality
+from icone.diversity import DIVERSITY, Beside
 from icone.encoders import Region, num_features, window_batch_norm
-from icone.errors import InputError, unknown_name
+from icone.errors import unknown_name
 from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
 from icone.methods.heads import ProjectionHead
@@ -69,8 +69,7 @@ class IConELoss(nn.Module):
     silently disables the diversity term).
 
     `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
-    anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1. `repels`: every step
-    repels "all" anchors, or those of the instances "visited", which makes one repulsion an epoch at any batch size.
+    anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
 
     The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, and
     before the first step moves the anchors to the untrained embeddings: `loss.anchors.start_from(embeddings)`.
@@ -93,7 +92,6 @@ class IConELoss(nn.Module):
         diversity_weight: float = 1.0,
         init_std: float = 0.02,
         init_unit: bool = False,
-        repels: str = "all",
     ) -> None:
         super().__init__()
         self.anchors = AnchorTable(num_instances, dim, init_std, init_unit)
@@ -103,13 +101,6 @@ class IConELoss(nn.Module):
             "diversity": diversity_weight,
         }
         self.diversity = diversity_function(diversity, normalisation)
-        self.repels = repels
-        if repels not in ("all", "visited"):
-            raise unknown_name("repels", repels, ("all", "visited"))
-        if repels == "visited" and diversity != "orthogonality":
-            raise InputError(f"repels=visited is for diversity=orthogonality, got {diversity}")
-        by_visits: Callable[..., Tensor] = visited_orthogonality
-        self.by_visits = partial(by_visits, normalisation=normalisation)
 
     def forward(self, embeddings: Tensor, index: Tensor) -> Tensor:
         """Total loss of embeddings (B, V, d) of the instances `index` (B,)."""
@@ -122,12 +113,8 @@ class IConELoss(nn.Module):
             self.weights,
             view_consistency=consistency,
             anchor_alignment=alignment,
-            diversity=self.repulsion(self.anchors.weight, index) if repulsion is None else repulsion,
+            diversity=self.diversity(self.anchors.weight) if repulsion is None else repulsion,
         )
-
-    def repulsion(self, table: Tensor, index: Tensor) -> Tensor:
-        """The diversity term of the table in a step on the instances `index`."""
-        return self.by_visits(table, index) if self.repels == "visited" else self.diversity(table)
 
     def pull(self, embeddings: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """View consistency and anchor alignment: what depends on the batch."""
@@ -184,7 +171,6 @@ class IConE(Anchored):
         init_std: float = 0.02,
         init_unit: bool = False,
         start_at: str = "features",
-        repels: str = "all",
         decay_anchors: bool = True,
     ) -> None:
         super().__init__(encoder, setting, start_at)
@@ -201,13 +187,10 @@ class IConE(Anchored):
             diversity_weight=diversity_weight,
             init_std=init_std * setting.lr_factor,
             init_unit=init_unit,
-            repels=repels,
         )
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        repulsion = self.beside.compute(
-            lambda table: self.objective.repulsion(table, index), self.objective.anchors.weight
-        )
+        repulsion = self.beside.compute(self.objective.diversity, self.objective.anchors.weight)
         return self.objective.terms(self.embed(views), index, repulsion())
 
     def embed(self, views: Tensor) -> Tensor:
