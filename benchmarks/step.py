@@ -116,8 +116,8 @@ def captured(
 ) -> tuple[Engine, Place]:
     from icone.training.captured import CapturedEngine
 
-    place = Place(device, reduced=True)
     step, loader = build(case, device, samples, seed, options=options)
+    place = Place(device, reduced=True)
     return CapturedEngine(step, loader, place, warn=None, compiled=compiled), place
 
 

@@ -13,6 +13,7 @@ from icone.config import PretrainConfig
 from icone.methods import METHODS
 from icone.pretraining import pretrain, pretrain_many
 from icone.runs import Run, read_tensors
+from icone.training.step import TrainStep
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # compilers warn about themselves
 
@@ -53,6 +54,35 @@ def test_captured_and_eager_runs_agree_on_images_and_volumes(
         for engine in ("eager", "captured")
     )
     torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-3 if precision == "fp32" else 1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [POINTS, CELLS, SHAPES], ids=["points", "images", "volumes"])
+def test_short_runs_are_captured_without_the_compiler(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr("icone.training.engine.WORTHWHILE_STEPS", 0)
+    monkeypatch.setattr("icone.training.captured.compile_parts", refuse)
+    eager, short = (
+        train(tmp_path / engine, **settings | {"precision": "fp32"}, engine=engine) for engine in ("eager", "auto")
+    )
+    torch.testing.assert_close(losses(short), losses(eager), rtol=1e-3, atol=1e-3)
+    assert "uncaptured" not in capsys.readouterr().out
+
+
+def test_a_run_waits_for_what_was_made_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It computes on a stream of its own, and what it is built from was filled on another, which may be late."""
+
+    class Late(TrainStep):
+        def __init__(self, *args: Any) -> None:
+            torch.cuda._sleep(2 * 10**9)  # about a second
+            super().__init__(*args)
+
+    expected = train(tmp_path / "a", **POINTS, engine="eager")
+    monkeypatch.setattr("icone.training.fit.TrainStep", Late)
+    assert losses(train(tmp_path / "b", **POINTS, engine="eager")).tolist() == losses(expected).tolist()
 
 
 @pytest.mark.parametrize("options", [("diversity=variance_covariance",), ("diversity=sigreg",)])

@@ -15,6 +15,7 @@ from icone.training.engine import Engine, Sizes
 from icone.training.place import Place
 from icone.training.step import TrainStep
 from icone.training.updating import UpdatesBeside
+from icone.training.weight_gradients import allow_beside
 
 WARM_UPS = 3
 AHEAD = 32
@@ -24,8 +25,8 @@ AHEAD = 32
 class CapturedEngine(Engine):
     """Replays the step as one CUDA graph for each kind of batch; the host does nothing in between.
 
-    Networks and views are compiled before they are captured, unless `compiled` is False. `warn` is told why something
-    is left out; without it that is an error.
+    Networks and views may be `compiled` before they are captured. `warn` is told why something is left out; without it
+    that is an error.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class CapturedEngine(Engine):
         loader: Loader,
         place: Place,
         warn: Callable[[str], None] | None,
-        compiled: bool = True,
+        compiled: bool,
     ) -> None:
         super().__init__(step, loader)
         self.place, self.warn = place, warn
@@ -43,6 +44,8 @@ class CapturedEngine(Engine):
         self.failed = False
         self.marks: list[torch.cuda.Event] = []
         self.steps = 0
+        if step.clip is None and step.config.accumulate == 1:
+            allow_beside(step.method)
         self.parts = compile_parts(step.method, step.views) if compiled else []
         self.held: list[UpdatesBeside] = []
         """What the graphs refer to and must outlive them."""

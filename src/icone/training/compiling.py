@@ -15,6 +15,9 @@ from icone.views import Views
 OPTIONS: dict[str, Any] = {
     "combo_kernels": True,  # casts of many small weights become few kernels
     "fallback_random": True,  # the random numbers of the uncompiled code
+    # Memory may still be read on another stream (weight_gradients.py), of which the compiler knows nothing:
+    "allow_buffer_reuse": False,
+    "inplace_buffers": False,
 }
 MOST_VARIANTS = 256
 """Shapes and modes of one function that are compiled: a block has one for each place in the network and batch."""

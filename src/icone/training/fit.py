@@ -52,8 +52,8 @@ class Fit:
         self.loader, self.config, self.run, self.display, self.observers = loader, config, run, display, observers
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
-        self.place = Place(loader.device, reduced=method.autocast_dtype is not None)
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
+        self.place = Place(loader.device, reduced=method.autocast_dtype is not None)
         if loader.device.type == "cpu":
             keep_freed_memory()
         self.engine = choose_engine(config.engine, self.step, loader, self.place, display.warn)

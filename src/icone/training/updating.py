@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from icone.encoders import regions
 from icone.methods import Method
 from icone.training.adamw import Updates
+from icone.training.weight_gradients import WeightGradients
 
 
 class UpdatesBeside:
@@ -23,6 +24,7 @@ class UpdatesBeside:
 
     def __init__(self, optimizer: torch.optim.AdamW, method: Method, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
+        self.gradients = WeightGradients(device)
         self.buckets = buckets(method)
         self.updates = [
             [
@@ -47,10 +49,12 @@ class UpdatesBeside:
 
         handles = [p.register_post_accumulate_grad_hook(arrived) for p in place]
         try:
-            yield
+            with self.gradients.during_backward():
+                yield
         finally:
             for handle in handles:
                 handle.remove()
+        self.gradients.check(list(place))
         for number, waiting in enumerate(missing):
             if waiting:
                 self._update(number)
@@ -64,6 +68,7 @@ class UpdatesBeside:
     @torch.no_grad()
     def _update(self, number: int) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
+        self.stream.wait_stream(self.gradients.stream)
         with torch.cuda.stream(self.stream):
             for update in self.updates[number]:
                 update.launch()

@@ -1,0 +1,201 @@
+"""Weight gradients beside the backward pass: nothing in it waits for them, only the update does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icone.encoders.layers import SmallMapConv3d
+
+
+class WeightGradients:
+    """A stream for the weight gradients of backward passes, and where in memory they put them."""
+
+    _by_stream: ClassVar[dict[int, WeightGradients]] = {}
+    """Who serves the backward passes of a stream; passes of other streams compute everything in order."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)
+        self.results: list[int] = []
+
+    @contextmanager
+    def during_backward(self) -> Iterator[None]:
+        """Serve the backward passes of the current stream."""
+        current = torch.cuda.current_stream()
+        self.results.clear()
+        self.stream.wait_stream(current)
+        self._by_stream[current.cuda_stream] = self
+        try:
+            yield
+        finally:
+            del self._by_stream[current.cuda_stream]
+            current.wait_stream(self.stream)
+
+    def check(self, parameters: list[nn.Parameter]) -> None:
+        """Every result must have become the gradient of a parameter as it is.
+
+        Whatever autograd does to a gradient, such as adding another one to it, it does on the stream of the backward
+        pass, which has not waited for it.
+        """
+        taken = [p.grad.data_ptr() for p in parameters if p.grad is not None]
+        if not set(self.results) <= set(taken) or len(set(self.results)) < len(self.results):
+            raise RuntimeError("a weight takes part twice in a step, so its gradient cannot be computed beside")
+
+    @classmethod
+    @contextmanager
+    def _serving(cls, *inputs: Tensor) -> Iterator[list[Tensor]]:
+        """Compute what is put into the list, from these inputs, on the stream that serves the current one."""
+        results: list[Tensor] = []
+        side = cls._by_stream.get(torch.cuda.current_stream().cuda_stream) if inputs[0].is_cuda else None
+        if side is None:
+            yield results
+            return
+        side.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side.stream):
+            yield results
+        for tensor in inputs:
+            tensor.record_stream(side.stream)  # its memory is not given away before they are done
+        side.results += [result.data_ptr() for result in results]
+
+
+# The compiler must not look into what follows: it knows nothing of streams.
+
+
+@torch.library.custom_op("icone::linear_gradients", mutates_args=())
+def linear_gradients(gradient: Tensor, x: Tensor, bias: bool) -> list[Tensor]:
+    """Gradients of the weight, and of the bias if there is one, in float32, from rows."""
+    with WeightGradients._serving(gradient, x) as results:
+        if gradient.is_cuda and gradient.dtype != torch.float32:
+            results.append(torch.mm(gradient.t(), x, out_dtype=torch.float32))
+        else:
+            results.append((gradient.t() @ x).float())
+        if bias:
+            results.append(gradient.sum(0, dtype=torch.float32))
+    return results
+
+
+@linear_gradients.register_fake
+def _(gradient: Tensor, x: Tensor, bias: bool) -> list[Tensor]:
+    weight = gradient.new_empty(gradient.shape[1], x.shape[1], dtype=torch.float32)
+    return [weight, gradient.new_empty(gradient.shape[1], dtype=torch.float32)] if bias else [weight]
+
+
+@torch.library.custom_op("icone::convolution_gradient", mutates_args=())
+def convolution_gradient(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
+    """Gradient of a convolution's weight, in float32 and laid out like the weight."""
+    with WeightGradients._serving(gradient, x, weight) as results:
+        found = torch.ops.aten.convolution_backward(
+            gradient, x, weight, None, [stride] * 3, [padding] * 3, [1] * 3, False, [0] * 3, 1, [False, True, False]
+        )[1]
+        results.append(torch.empty_strided(weight.shape, weight.stride(), dtype=torch.float32, device=weight.device))
+        results[0].copy_(found)
+    return results[0]
+
+
+@convolution_gradient.register_fake
+def _(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
+    return torch.empty_strided(weight.shape, weight.stride(), dtype=torch.float32, device=weight.device)
+
+
+class _Linear(torch.autograd.Function):
+    """The product with `used`, the weight as it is computed with; its gradient goes to the weight itself."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, used: Tensor, used_bias: Tensor | None
+    ) -> Tensor:
+        ctx.has_bias = bias is not None
+        ctx.save_for_backward(x, used)
+        return F.linear(x, used, used_bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, used = ctx.saved_tensors
+        of_weight, *of_bias = linear_gradients(gradient.flatten(0, -2), x.flatten(0, -2), ctx.has_bias)
+        return gradient @ used, of_weight, of_bias[0] if of_bias else None, None, None
+
+
+class _Convolution(torch.autograd.Function):
+    """The same for a convolution of volumes without bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, used: Tensor, stride: int, padding: int) -> Tensor:
+        ctx.stride, ctx.padding = stride, padding
+        ctx.save_for_backward(x, used)
+        return F.conv3d(x, used, None, stride, padding)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, used = ctx.saved_tensors
+        of_x = torch.ops.aten.convolution_backward(
+            gradient, x, used, None,
+            [ctx.stride] * 3, [ctx.padding] * 3, [1] * 3, False, [0] * 3, 1, [True, False, False],
+        )[0]  # fmt: skip
+        return of_x, convolution_gradient(gradient, x, used, ctx.stride, ctx.padding), None, None, None
+
+
+class LinearBeside(nn.Linear):
+    """A linear layer whose weight gradients may be computed beside the backward pass."""
+
+    largest = 2**20
+    """Numbers that go in or come out: beyond, its kernels fill the chip, and what runs beside them is in the way."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, …, in) -> (B, …, out)."""
+        if x.numel() // self.in_features * max(self.in_features, self.out_features) > self.largest:
+            return super().forward(x)
+        x = _as_computed(x)
+        used = (None if p is None else _converted(p.detach(), x.dtype) for p in (self.weight, self.bias))
+        return cast(Tensor, _Linear.apply(x, self.weight, self.bias, *used))
+
+
+class ConvolutionBeside(nn.Conv3d):
+    """A convolution of volumes without bias, likewise."""
+
+    largest = 2**22
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, *size) -> (B, out, *size / stride)."""
+        if x.numel() // self.in_channels * self.out_channels // self.stride[0] ** 3 > self.largest:
+            return super().forward(x)
+        x = _as_computed(x)
+        used = _converted(self.weight.detach(), x.dtype)
+        return cast(Tensor, _Convolution.apply(x, self.weight, used, self.stride[0], self.padding[0]))
+
+
+def _as_computed(x: Tensor) -> Tensor:
+    """In the type that a layer computes in."""
+    kind = x.device.type
+    return _converted(x, torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype == dtype else x.to(dtype)
+
+
+def allow_beside(network: nn.Module) -> None:
+    """Exchange linear layers and convolutions of volumes below a network, in place."""
+    for name, child in network.named_children():
+        if type(child) is nn.Linear:
+            setattr(network, name, _take_over(LinearBeside, child))
+        elif type(child) in (nn.Conv3d, SmallMapConv3d) and _is_simple(cast(nn.Conv3d, child)):
+            setattr(network, name, _take_over(ConvolutionBeside, child))
+        else:
+            allow_beside(child)
+
+
+def _is_simple(conv: nn.Conv3d) -> bool:
+    alike = all(len(set(cast(tuple[int, ...], edges))) == 1 for edges in (conv.stride, conv.padding))
+    return alike and conv.bias is None and conv.groups == 1 and set(conv.dilation) == {1}
+
+
+def _take_over(kind: type[nn.Module], layer: nn.Module) -> nn.Module:
+    """The layer's own state under another class, so that whoever holds its parameters still does."""
+    other = kind.__new__(kind)
+    other.__dict__ = layer.__dict__
+    return other
