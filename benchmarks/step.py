@@ -7,7 +7,8 @@ Every row builds the method, views, optimizer and data from scratch and times st
 views and diversity included. The loops take turns in one process. `eager` is the same step called operation by
 operation; `uncompiled` (in the file) is our captured step without the compiler, which starts sooner; `compiled` is the
 eager one with the encoder under torch.compile, as one would add it to a loop of one's own;
-`lightly`, where it is installed, is SimCLR's step built from lightly's modules on the same encoder, with ready views.
+`lightly`, where it is installed, is SimCLR's step built from lightly's modules on the same encoder, with ready views;
+SimCLR has no batch of one, so at B = 1 its step has two instances.
 """
 
 from __future__ import annotations
@@ -195,11 +196,11 @@ def _rewind(engine: Engine) -> None:
         engine.loader.begin(0)
 
 
-def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, steps: int) -> tuple[float, float]:
-    """Milliseconds of a step of one run, and of one step of each of several runs."""
+def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, steps: int) -> float:
+    """Milliseconds of one step of each of several runs."""
     engines = [captured(case, device, samples, seed) for seed in range(runs)]
-    alone = milliseconds(*engines[0], case.batch, steps)
-    for engine, place in engines[1:]:
+    for engine, place in engines:
+        engine.alone = False
         milliseconds(engine, place, case.batch, 2)
 
     def everyone() -> float:
@@ -215,7 +216,7 @@ def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, step
         torch.cuda.synchronize()
         return 1000 * (time.perf_counter() - began) / steps
 
-    return alone, statistics.median(everyone() for _ in range(3))
+    return statistics.median(everyone() for _ in range(3))
 
 
 def peak_memory(case: Case, device: torch.device) -> float:
@@ -342,8 +343,8 @@ def measure(
             whole = milliseconds(engine, place, case.batch, steps)
             row["diversity_adds_headless"] = whole - without_diversity(case, device, samples, steps, headless)
             del engine, place
-            alone, together = side_by_side(case, device, samples, runs, steps)
-            row["runs"], row["runs_ratio"] = together, together / alone
+            row["runs"] = side_by_side(case, device, samples, runs, steps)
+            row["runs_ratio"] = row["runs"] / row["ours"]
     for peer, maker in makers.items():
         if peer == "eager" and not cuda:
             continue  # it is ours

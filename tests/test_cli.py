@@ -221,14 +221,26 @@ def test_python_interface(tmp_path: Path) -> None:
     assert icone.__version__
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 20 GiB"),
+        (torch.AcceleratorError, "CUDA error: out of memory"),  # outside of PyTorch's own allocator
+        (RuntimeError, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
 def test_too_little_memory_is_said_with_what_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: type[Exception],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def exhausted(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+        raise kind(reason)
 
     monkeypatch.setattr("icone.pretraining.fit", exhausted)
     assert main(["pretrain", *POINTS, "--out", str(tmp_path / "run")]) == 2
     message = capsys.readouterr().err
-    assert "Tried to allocate 20 GiB" in message
+    assert reason in message
     assert "--batch-size" in message

@@ -11,7 +11,7 @@ from torch import nn
 from icone.config import PretrainConfig, TrainingConfig
 from icone.data import Data, Preparation
 from icone.encoders import build_encoder, check_batch_norm, window_batch_norm
-from icone.errors import InputError, NotEnoughMemory
+from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, method_class
 from icone.views import Views, build_views
 
@@ -89,7 +89,7 @@ def memory_errors() -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else "allocation failed"
-        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in reason:
+        if is_out_of_memory(error):
             raise NotEnoughMemory(
                 f"not enough memory ({reason}). What helps: a smaller --batch-size or --size, a smaller encoder, "
                 "--precision bf16 on a GPU, --memory-gb 0 to read files anew instead of keeping them"

@@ -22,6 +22,19 @@ class NotEnoughMemory(InputError):
     """An allocation failed; the same may work where more memory is free."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the host or on a GPU, in PyTorch or in a library that allocates by itself.
+
+    >>> is_out_of_memory(RuntimeError("CUDA error: out of memory")), is_out_of_memory(RuntimeError("shapes differ"))
+    (True, False)
+    """
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
+
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""Of these PyTorch raises only some as an error of their own type."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Say that `name` is no known `kind`, with the nearest names that are.
 

@@ -62,7 +62,7 @@ def test_all_methods_and_seeds_see_one_split() -> None:
     assert {cell.spec.config.seed for cell in grids.stability_2d(Options())} == set(range(5))
 
 
-def test_options_choose_and_refuse() -> None:
+def test_options_choose_and_refuse(tmp_path: Path) -> None:
     cells = grids.stability_3d(
         Options(datasets=("adrenalmnist3d", "breastmnist@28"), methods=("icone", "simclr"), batch_sizes=(1, 2), seeds=3)
     )
@@ -74,6 +74,9 @@ def test_options_choose_and_refuse() -> None:
         grids.stability_2d(Options(methods=("simcrl",)))
     with pytest.raises(InputError, match="no data set 'organ'"):
         grids.stability_2d(Options(datasets=("organ",)))
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "unlabelled.png")
+    with pytest.raises(InputError, match=r"has no two classes.*--labels"):
+        grids.stability_2d(Options(datasets=(str(tmp_path),)))
     with pytest.raises(InputError, match="batch-size-2d"):
         find_experiments(["batch-size-1d"])
     with pytest.raises(InputError, match="--seeds"):

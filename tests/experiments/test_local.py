@@ -71,6 +71,17 @@ def test_outcomes_of_all_kinds(store: Store, spec: MakeSpec, tmp_path: Path) -> 
     assert "Traceback" in (store.run_folder(bad.key) / "log.txt").read_text()
 
 
+def test_too_little_memory_while_measuring_is_known_as_such(
+    store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr("icone.experiments.executing.measure", exhausted)
+    outcome = execute_one(spec(), store.run_folder(spec().key), CPU)
+    assert (outcome.status, outcome.out_of_memory) == ("failed", True)
+
+
 @pytest.mark.parametrize("method", ["icone", "simclr"])
 def test_a_group_that_trained_together_is_only_measured_after(store: Store, spec: MakeSpec, method: str) -> None:
     """What could not train together (SimCLR at batch 1) gets its reason on its own."""

@@ -83,6 +83,11 @@ def find_dataset(name: str, options: Options) -> Dataset:
         known = ", ".join([*PAPER_2D, *PAPER_3D])
         raise InputError(f"there is no data set {name!r}: give a folder, a file, synthetic:NAME, or one of {known}")
     source = open_source(str(path), DataConfig(labels=options.labels))
+    if len(set(source.labels or ()) - {None}) < 2:
+        raise InputError(
+            f"{path} has no two classes, by which the experiments are scored: "
+            "give a folder whose subfolders are classes, or a table of labels with --labels FILE.csv"
+        )
     subset = _subset_2d(options) if source.spatial_dims == 2 else options.subset
     return Dataset(path.stem, str(path), source.spatial_dims, subset, len(source))
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from icone.building import pick_device
 from icone.config import PretrainConfig
 from icone.data.source import one_line
-from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError
+from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_out_of_memory
 from icone.experiments.measuring import Measured, measure
 from icone.experiments.node_cache import on_this_node
 from icone.experiments.outcome import Outcome, Status
@@ -124,7 +124,7 @@ def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
         except InterruptedRun:  # no failure: the state is saved, and the run goes on another time
             raise
         except Exception as error:
-            too_large = isinstance(error, (NotEnoughMemory, MemoryError, torch.OutOfMemoryError))
+            too_large = isinstance(error, NotEnoughMemory) or is_out_of_memory(error)
             measured, end = Measured(), _End("failed", _reason(error), too_large)
             console.print_exception()
     outcome = Outcome(

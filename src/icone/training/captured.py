@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from icone.data import Loader
-from icone.errors import InputError
+from icone.errors import InputError, is_out_of_memory
 from icone.training.compiling import compile_parts, compiling, undo
 from icone.training.engine import Engine, Sizes
 from icone.training.place import Place
@@ -68,9 +68,11 @@ class CapturedEngine(Engine):
         """Capture the step; without compiled networks if those fail, and not at all if that fails too."""
         try:
             self.graphs[sizes] = self._capture(sizes)
-        except (torch.OutOfMemoryError, InputError):
+        except InputError:
             raise
         except Exception as error:  # compilers raise anything
+            if is_out_of_memory(error):
+                raise
             reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             if self.warn is None:
                 raise InputError(f"the step cannot be captured ({reason}): --engine eager does without") from error
@@ -88,7 +90,7 @@ class CapturedEngine(Engine):
         restore = self._remember()
         graph = torch.cuda.CUDAGraph()
         if self.step.clip is None:  # clipping needs all gradients before the first update
-            updates = UpdatesBeside(self.step.optimizer, self.step.method, self.loader.device)
+            updates = UpdatesBeside(self.step.optimizer, self.step.method, self.loader.device, alone=self.alone)
             self.step.updating = updates.during_backward
             self.held.append(updates)
         try:

@@ -42,6 +42,9 @@ def choose_engine(name: str, step: TrainStep, loader: Loader, place: Place, warn
 class Engine(ABC):
     """Runs the steps of one run."""
 
+    alone = True
+    """Whether no other run takes its steps meanwhile; to be set before the first."""
+
     def __init__(self, step: TrainStep, loader: Loader) -> None:
         self.step, self.loader = step, loader
 

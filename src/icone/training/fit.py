@@ -180,6 +180,8 @@ def fit(fits: Sequence[Fit]) -> None:
     one: on a CPU they would share their random numbers.
     """
     assert len(fits) == 1 or all(one.loader.device.type == "cuda" for one in fits)
+    for one in fits:
+        one.engine.alone = len(fits) == 1
     going = {one: one.steps() for one in fits}
     failed: list[InputError | TrainingError] = []
     with watch_signals() as interruption:

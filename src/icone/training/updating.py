@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import cast
 
 import torch
@@ -20,11 +20,14 @@ class UpdatesBeside:
 
     An update moves memory, and a backward pass at batch 1 waits for small kernels: side by side they cost little more
     than one of them. The arithmetic is that of `optimizer.step()`.
+
+    A run that is `alone` computes its weight gradients beside the backward pass as well. Several fill the chip without,
+    and would be in each other's way.
     """
 
-    def __init__(self, optimizer: torch.optim.AdamW, method: Method, device: torch.device) -> None:
+    def __init__(self, optimizer: torch.optim.AdamW, method: Method, device: torch.device, *, alone: bool) -> None:
         self.stream = torch.cuda.Stream(device)
-        self.gradients = WeightGradients(device)
+        self.gradients = WeightGradients(device) if alone else None
         self.buckets = buckets(method)
         self.updates = [
             [
@@ -49,12 +52,13 @@ class UpdatesBeside:
 
         handles = [p.register_post_accumulate_grad_hook(arrived) for p in place]
         try:
-            with self.gradients.during_backward():
+            with self.gradients.during_backward() if self.gradients else nullcontext():
                 yield
         finally:
             for handle in handles:
                 handle.remove()
-        self.gradients.check(list(place))
+        if self.gradients:
+            self.gradients.check(list(place))
         for number, waiting in enumerate(missing):
             if waiting:
                 self._update(number)
@@ -68,7 +72,8 @@ class UpdatesBeside:
     @torch.no_grad()
     def _update(self, number: int) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
-        self.stream.wait_stream(self.gradients.stream)
+        if self.gradients:
+            self.stream.wait_stream(self.gradients.stream)
         with torch.cuda.stream(self.stream):
             for update in self.updates[number]:
                 update.launch()
