@@ -32,6 +32,8 @@ def test_the_name_of_a_run_depends_on_what_determines_it(spec: MakeSpec) -> None
     assert spec(**elsewhere).key == one.key
     for change in ({"seed": 1}, {"options": ("init_std=0.1",)}, {"lr": 2e-4}, {"split_seed": 1}, {"precision": "fp32"}):
         assert spec(**change).key != one.key, change
+    assert spec(options=("out=128",)).key == one.key  # the default: were it another, the run would be another
+    assert spec(recipe="paper").key == spec(recipe="paper", options=("out=0",)).key
     assert dataclasses.replace(one, geometry_instances=9).key != one.key
     assert spec_from_json(json.loads(json.dumps(one.to_json()))).key == one.key
 

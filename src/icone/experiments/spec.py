@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
+from icone.methods import chosen_options
 
 KEY_LENGTH = 20
-FORMAT = 1
+FORMAT = 2
 """Raised when the same configuration starts to mean something else, so that old results are not taken for new."""
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
@@ -46,6 +47,7 @@ class RunSpec:
         config = {name: getattr(self.config, name) for name in _DETERMINING}
         config |= {name: _views(config[name]) for name in _NESTED}
         config |= {name: _content(str(config[name])) for name in ("source", "labels") if config[name] is not None}
+        config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
         return {"format": FORMAT, **config, **{f"measure_{name}": getattr(self, name) for name in _MEASURES}}
 
     @property
@@ -66,6 +68,12 @@ _MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name != "config"]
 def spec_from_json(plain: dict[str, Any]) -> RunSpec:
     """The inverse of `RunSpec.to_json`."""
     return RunSpec(**{**plain, "config": from_json(plain["config"]), "trace": tuple(plain["trace"])})
+
+
+@functools.cache
+def _all_options(method: str, options: tuple[str, ...], recipe: str) -> dict[str, object]:
+    """Defaults too: where one changes, the runs of that method are others."""
+    return chosen_options(method, options, recipe)
 
 
 @functools.cache
