@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from icone.errors import InputError
-from icone.losses import anchor_alignment, anchor_contrast, view_consistency
+from icone.losses import anchor_alignment, view_consistency
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -52,38 +52,6 @@ def test_anchor_alignment_is_the_printed_sum_and_reaches_views_and_anchors(b: in
     assert all(bool(g.abs().sum() > 0) for g in gradients)
 
 
-def written_anchor_contrast(z: Tensor, anchors: Tensor, index: Tensor, temperature: float) -> Tensor:
-    b, v, _ = z.shape
-    terms = []
-    for i in range(b):
-        for j in range(v):
-            cosines = torch.stack([cosine(z[i, j], anchor) for anchor in anchors])
-            terms.append(temperature * (cosines / temperature).exp().sum().log() - cosines[index[i]])
-    return torch.stack(terms).sum() / (b * v)
-
-
-@pytest.mark.parametrize(("b", "v", "d"), [(1, 2, 3), (3, 2, 2), (4, 3, 16)])
-def test_anchor_contrast_is_the_written_sum_and_reaches_views_and_all_anchors(b: int, v: int, d: int) -> None:
-    z, _ = random_case(b, v, d)
-    _, anchors = random_case(9, v, d)
-    index = torch.tensor([7, 0, 3, 8])[:b]
-    loss, expected = anchor_contrast(z, anchors, index, 0.2), written_anchor_contrast(z, anchors, index, 0.2)
-    torch.testing.assert_close(loss, expected)
-    gradients = torch.autograd.grad(loss, (z, anchors))
-    torch.testing.assert_close(gradients, torch.autograd.grad(expected, (z, anchors)))
-    assert (gradients[1].norm(dim=1) > 0).all()
-
-
-def test_anchor_contrast_at_a_high_temperature_pulls_as_anchor_alignment_does() -> None:
-    """Up to the mean of all anchors, which these, in opposite pairs, do not have."""
-    z, half = random_case(3, 2, 8)
-    anchors = torch.cat([half, -half]).detach()
-    index = torch.tensor([2, 4, 0])
-    (pull,) = torch.autograd.grad(anchor_alignment(z, anchors[index]), z)
-    (contrast,) = torch.autograd.grad(anchor_contrast(z, anchors, index, 1e4), z)
-    torch.testing.assert_close(contrast, pull, rtol=1e-3, atol=1e-6)
-
-
 def test_opposite_equal_and_orthogonal_views() -> None:
     x = torch.tensor([2.0, 0.0, 0.0])
     y = torch.tensor([0.0, 9.0, 0.0])
@@ -112,20 +80,13 @@ def test_half_precision_embeddings_are_compared_in_float32(dtype: torch.dtype) -
     anchors = z[:, 0].float()
     torch.testing.assert_close(view_consistency(z), view_consistency(z.float()))
     torch.testing.assert_close(anchor_alignment(z, anchors), anchor_alignment(z.float(), anchors))
-    contrasts = [anchor_contrast(x, anchors, torch.tensor([0, 1]), 0.1) for x in (z, z.float())]
-    torch.testing.assert_close(*contrasts)
 
 
 def test_autocast_changes_nothing() -> None:
     z = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
-
-    def losses() -> list[Tensor]:
-        anchors, index = z[:, 0], torch.tensor([1, 0])
-        return [view_consistency(z), anchor_alignment(z, anchors), anchor_contrast(z, anchors, index, 0.1)]
-
-    plain = losses()
+    plain = view_consistency(z), anchor_alignment(z, z[:, 0])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = losses()
+        inside = view_consistency(z), anchor_alignment(z, z[:, 0])
     torch.testing.assert_close(inside, plain)
 
 
@@ -136,5 +97,3 @@ def test_one_view_and_wrong_shapes_are_refused() -> None:
         view_consistency(torch.ones(3, 4))
     with pytest.raises(InputError, match="one anchor per instance"):
         anchor_alignment(torch.ones(3, 2, 4), torch.ones(1, 4))
-    with pytest.raises(InputError, match=r"the instances \(B,\), got .* and \(2,\)"):
-        anchor_contrast(torch.ones(3, 2, 4), torch.ones(9, 4), torch.tensor([0, 1]), 0.1)

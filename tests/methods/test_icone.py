@@ -53,21 +53,6 @@ def test_index_addresses_the_table() -> None:
     assert loss.anchors.weight.grad.norm(dim=1).nonzero().flatten().tolist() == [2, 6]
 
 
-def test_with_a_temperature_a_view_at_its_anchor_is_driven_from_others_nearby() -> None:
-    own, beside = torch.eye(3)[0], F.normalize(torch.tensor([1.0, 0.5, 0.0]), dim=0)
-    z = own.expand(1, 2, 3).clone().requires_grad_()
-    pulls = {}
-    for temperature in (0.0, 0.1):
-        loss = IConELoss(2, 3, temperature=temperature, view_weight=0.0, diversity_weight=0.0)
-        with torch.no_grad():
-            loss.anchors.weight.copy_(torch.stack([own, beside]))
-        (gradient,) = torch.autograd.grad(loss(z, torch.tensor([0])), z)
-        pulls[temperature] = -gradient[0, 0]
-    assert pulls[0.0].abs().max() < 1e-6
-    assert pulls[0.1][1] < -0.01
-    assert pulls[0.1][[0, 2]].abs().max() < 1e-6
-
-
 def test_diversity_moves_every_anchor_and_leaves_the_encoder_alone() -> None:
     z = torch.randn(1, 2, 4, requires_grad=True)
     loss = IConELoss(num_instances=9, dim=4, view_weight=0.0, anchor_weight=0.0)
@@ -109,7 +94,6 @@ def test_options_reach_the_objective() -> None:
         ("diversity=orthogonalty", "did you mean orthogonality"),
         ("normalisation=row", "unknown normalisation"),
         ("start_at=zero", "unknown start_at"),
-        ("temperature=-1", "temperature must be positive"),
         ("view_wait=1", "did you mean view_weight"),
         ("view_weight=heavy", "no float"),
         ("decay_anchors=perhaps", "no bool"),
@@ -171,9 +155,9 @@ def test_anchors_are_as_much_longer_as_steps_are() -> None:
 def test_the_recipe_of_the_paper_is_the_printed_objective() -> None:
     printed = chosen_options("icone", ["init_std=0.1"], "paper")
     assert printed | {"init_std": 0.02} == {
-        "hidden": 2048, "out": 0, "diversity": "orthogonality", "normalisation": "pair", "temperature": 0.0,
-        "view_weight": 1.0, "anchor_weight": 1.0, "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False,
-        "start_at": "random", "decay_anchors": True,
+        "hidden": 2048, "out": 0, "diversity": "orthogonality", "normalisation": "pair", "view_weight": 1.0,
+        "anchor_weight": 1.0, "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False, "start_at": "random",
+        "decay_anchors": True,
     }  # fmt: skip
     assert chosen_options("icone", ["normalisation=anchor"], "paper")["normalisation"] == "anchor"
     assert chosen_options("icone", [], "icone")["start_at"] == "features"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from icone.losses.clustering import sinkhorn, swapped_prediction
 from icone.losses.contrastive import info_nce, nt_xent, sup_con
 from icone.losses.distillation import bootstrap, moved_centre, self_distillation
-from icone.losses.icone import anchor_alignment, anchor_contrast, view_consistency
+from icone.losses.icone import anchor_alignment, view_consistency
 from icone.losses.supervised import class_alignment
 from icone.losses.vicreg import covariance, invariance, variance
 
 __all__ = [
     "anchor_alignment",
-    "anchor_contrast",
     "bootstrap",
     "class_alignment",
     "covariance",

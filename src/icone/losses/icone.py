@@ -52,31 +52,6 @@ def anchor_alignment(z: Tensor, anchors: Tensor) -> Tensor:
     return 1 - cosine.mean()
 
 
-def anchor_contrast(z: Tensor, anchors: Tensor, index: Tensor, temperature: float) -> Tensor:
-    """Anchor alignment against all other anchors: views are nearer to their own than to any other.
-
-        L = 1/(B·V) Σ_i Σ_v (τ log Σ_j exp(⟨z_i⁽ᵛ⁾, e_j⟩/τ) − ⟨z_i⁽ᵛ⁾, e_i⟩)
-
-    A view is drawn to its anchor, as by L_vi, and driven from the others, the more the nearer they are. For a large
-    temperature τ it is driven from their mean, which spread anchors do not have: the gradient is then that of L_vi.
-
-    z: embeddings (B, V, d); anchors: all (N, d); index: (B,) the row of each instance; z and anchors of any scale.
-
-    >>> z, anchors = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-    >>> anchor_contrast(z, anchors, torch.tensor([0]), 0.1) < 1e-8 < anchor_contrast(z, anchors, torch.tensor([1]), 0.1)
-    tensor(True)
-    """
-    if z.ndim != 3 or anchors.shape[1:] != z.shape[2:] or index.shape != z.shape[:1]:
-        raise InputError(
-            "anchor contrast needs embeddings (B, V, d), all anchors (N, d) and the instances (B,), "
-            f"got {tuple(z.shape)}, {tuple(anchors.shape)} and {tuple(index.shape)}"
-        )
-    with torch.autocast(z.device.type, enabled=False):
-        cosines = _on_sphere(z).flatten(0, 1) @ _on_sphere(anchors).T
-    own = index.repeat_interleave(z.shape[1])
-    return temperature * F.cross_entropy(cosines / temperature, own)
-
-
 def _on_sphere(x: Tensor) -> Tensor:
     """Scale the last dimension to length 1, in float32 or better."""
     return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from icone.diversity import DIVERSITY, Beside
 from icone.encoders import Region, num_features, window_batch_norm
-from icone.errors import InputError, unknown_name
-from icone.losses import anchor_alignment, anchor_contrast, view_consistency
+from icone.errors import unknown_name
+from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
 from icone.methods.heads import ProjectionHead
 
@@ -71,11 +71,8 @@ class IConELoss(nn.Module):
     `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
     anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
 
-    With a `temperature` above 0, L_vi is a contrast of the own anchor with all others (`losses.anchor_contrast`).
-
-    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1 and a temperature of 0.1, puts a projection
-    head in front, and before the first step moves the anchors to the untrained embeddings:
-    `loss.anchors.start_from(embeddings)`.
+    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, and
+    before the first step moves the anchors to the untrained embeddings: `loss.anchors.start_from(embeddings)`.
 
     >>> loss = IConELoss(num_instances=100, dim=16)
     >>> embeddings = torch.randn(4, 2, 16)           # 4 instances, 2 views each
@@ -90,7 +87,6 @@ class IConELoss(nn.Module):
         *,
         diversity: str = "orthogonality",
         normalisation: str = "anchor",
-        temperature: float = 0.0,
         view_weight: float = 1.0,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
@@ -105,9 +101,6 @@ class IConELoss(nn.Module):
             "diversity": diversity_weight,
         }
         self.diversity = diversity_function(diversity, normalisation)
-        if temperature < 0:
-            raise InputError(f"temperature must be positive, or 0 for the plain cosine, got {temperature}")
-        self.temperature = temperature
 
     def forward(self, embeddings: Tensor, index: Tensor) -> Tensor:
         """Total loss of embeddings (B, V, d) of the instances `index` (B,)."""
@@ -125,10 +118,7 @@ class IConELoss(nn.Module):
 
     def pull(self, embeddings: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """View consistency and anchor alignment: what depends on the batch."""
-        consistency = view_consistency(embeddings)
-        if self.temperature == 0:
-            return consistency, anchor_alignment(embeddings, self.anchors(index))
-        return consistency, anchor_contrast(embeddings, self.anchors.weight, index, self.temperature)
+        return view_consistency(embeddings), anchor_alignment(embeddings, self.anchors(index))
 
 
 class Anchored(Method):
@@ -164,7 +154,7 @@ class IConE(Anchored):
     name: ClassVar[str] = "icone"
     prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
-    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "out": 0, "temperature": 0.0}
+    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "out": 0}
 
     def __init__(
         self,
@@ -175,7 +165,6 @@ class IConE(Anchored):
         out: int = 128,
         diversity: str = "orthogonality",
         normalisation: str = "anchor",
-        temperature: float = 0.1,
         view_weight: float = 0.1,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
@@ -193,7 +182,6 @@ class IConE(Anchored):
             out or num_features(encoder),
             diversity=diversity,
             normalisation=normalisation,
-            temperature=temperature,
             view_weight=view_weight,
             anchor_weight=anchor_weight,
             diversity_weight=diversity_weight,
