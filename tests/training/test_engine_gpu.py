@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from icone.config import PretrainConfig
 from icone.methods import METHODS
 from icone.pretraining import pretrain, pretrain_many
 from icone.runs import Run, read_tensors
 from icone.training.step import TrainStep
+from icone.training.weight_gradients import WeightGradients, allow_beside
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # compilers warn about themselves
 
@@ -151,3 +154,30 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_why(
     torch.testing.assert_close(losses(run), losses(eager), rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="--engine eager"):
         train(tmp_path / "captured", **POINTS, engine="captured")
+
+
+def test_weight_gradients_that_come_late_are_still_right() -> None:
+    """Around a residual layer autograd adds to the gradient that the layer's weight gradient is computed from."""
+    torch.manual_seed(0)
+    usual = nn.ModuleList(nn.Linear(64, 64) for _ in range(4)).cuda()
+    layers = deepcopy(usual)
+    allow_beside(layers)
+    x = torch.randn(32, 64, device="cuda")
+
+    def run(network: nn.ModuleList) -> None:
+        y = x
+        for layer in network:
+            y = y + layer(y)
+        y.square().mean().backward()
+
+    run(usual)
+    side = WeightGradients(torch.device("cuda"))
+    with torch.cuda.stream(torch.cuda.Stream()), side.during_backward():
+        with torch.cuda.stream(side.stream):
+            torch.cuda._sleep(2 * 10**8)  # about a tenth of a second
+        run(layers)
+    torch.cuda.synchronize()
+    assert len(side.results) == 8
+    side.check(list(layers.parameters()))
+    for mine, theirs in zip(layers.parameters(), usual.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)

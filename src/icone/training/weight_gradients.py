@@ -22,6 +22,9 @@ class WeightGradients:
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
         self.results: list[int] = []
+        self.read: list[Tensor] = []
+        """What may still be read on the stream. As long as someone holds it, its memory is not given away, and autograd
+        adds nothing to it in place."""
 
     @contextmanager
     def during_backward(self) -> Iterator[None]:
@@ -35,6 +38,7 @@ class WeightGradients:
         finally:
             del self._by_stream[current.cuda_stream]
             current.wait_stream(self.stream)
+            self.read.clear()
 
     def check(self, parameters: list[nn.Parameter]) -> None:
         """Every result must have become the gradient of a parameter as it is.
@@ -56,10 +60,9 @@ class WeightGradients:
             yield results
             return
         side.stream.wait_stream(torch.cuda.current_stream())
+        side.read += inputs
         with torch.cuda.stream(side.stream):
             yield results
-        for tensor in inputs:
-            tensor.record_stream(side.stream)  # its memory is not given away before they are done
         side.results += [result.data_ptr() for result in results]
 
 
