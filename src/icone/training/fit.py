@@ -53,6 +53,7 @@ class Fit:
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
+        # After all that the run is made of: the place waits for what was begun before it, and for nothing else.
         self.place = Place(loader.device, reduced=method.autocast_dtype is not None)
         if loader.device.type == "cpu":
             keep_freed_memory()

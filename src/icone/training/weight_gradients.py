@@ -92,9 +92,7 @@ def _(gradient: Tensor, x: Tensor, bias: bool) -> list[Tensor]:
 def convolution_gradient(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
     """Gradient of a convolution's weight, in float32 and laid out like the weight."""
     with WeightGradients._serving(gradient, x, weight) as results:
-        found = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, [stride] * 3, [padding] * 3, [1] * 3, False, [0] * 3, 1, [False, True, False]
-        )[1]
+        found = _backward(gradient, x, weight, stride, padding, of_weight=True)
         results.append(torch.empty_strided(weight.shape, weight.stride(), dtype=torch.float32, device=weight.device))
         results[0].copy_(found)
     return results[0]
@@ -135,11 +133,17 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, used = ctx.saved_tensors
-        of_x = torch.ops.aten.convolution_backward(
-            gradient, x, used, None,
-            [ctx.stride] * 3, [ctx.padding] * 3, [1] * 3, False, [0] * 3, 1, [True, False, False],
-        )[0]  # fmt: skip
-        return of_x, convolution_gradient(gradient, x, used, ctx.stride, ctx.padding), None, None, None
+        of_weight = convolution_gradient(gradient, x, used, ctx.stride, ctx.padding)
+        return _backward(gradient, x, used, ctx.stride, ctx.padding, of_weight=False), of_weight, None, None, None
+
+
+def _backward(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding: int, *, of_weight: bool) -> Tensor:
+    """One of the two gradients of such a convolution."""
+    wanted = [not of_weight, of_weight, False]
+    found = torch.ops.aten.convolution_backward(
+        gradient, x, weight, None, [stride] * 3, [padding] * 3, [1] * 3, False, [0] * 3, 1, wanted
+    )
+    return cast(Tensor, found[of_weight])
 
 
 class LinearBeside(nn.Linear):
@@ -182,23 +186,14 @@ def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def allow_beside(network: nn.Module) -> None:
-    """Exchange linear layers and convolutions of volumes below a network, in place."""
-    for name, child in network.named_children():
-        if type(child) is nn.Linear:
-            setattr(network, name, _take_over(LinearBeside, child))
-        elif type(child) in (nn.Conv3d, SmallMapConv3d) and _is_simple(cast(nn.Conv3d, child)):
-            setattr(network, name, _take_over(ConvolutionBeside, child))
-        else:
-            allow_beside(child)
+    """Let linear layers and convolutions of volumes compute weight gradients beside, each the same object."""
+    for layer in network.modules():
+        if type(layer) is nn.Linear:
+            layer.__class__ = LinearBeside
+        elif isinstance(layer, nn.Conv3d) and type(layer) in (nn.Conv3d, SmallMapConv3d) and _is_simple(layer):
+            layer.__class__ = ConvolutionBeside
 
 
 def _is_simple(conv: nn.Conv3d) -> bool:
     alike = all(len(set(cast(tuple[int, ...], edges))) == 1 for edges in (conv.stride, conv.padding))
     return alike and conv.bias is None and conv.groups == 1 and set(conv.dilation) == {1}
-
-
-def _take_over(kind: type[nn.Module], layer: nn.Module) -> nn.Module:
-    """The layer's own state under another class, so that whoever holds its parameters still does."""
-    other = kind.__new__(kind)
-    other.__dict__ = layer.__dict__
-    return other
