@@ -73,7 +73,7 @@ def test_captured_needs_a_gpu(tmp_path: Path) -> None:
 
 def test_every_trained_parameter_is_in_one_bucket() -> None:
     pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
-    from icone.training.updating import buckets
+    from icone.training.overlapping import buckets
 
     encoder = build_encoder("vit_tiny_patch16_224", in_channels=1, spatial_dims=2, size=32)
     method = build_method("byol", encoder, Setting(num_instances=8, batch_size=4), ())

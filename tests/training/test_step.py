@@ -153,7 +153,7 @@ def test_the_first_bad_step_and_its_terms_are_kept() -> None:
     for i, loss in enumerate([1.0, float("inf"), float("nan"), 2.0]):
         meter.add({"loss": torch.tensor(loss), "part": torch.tensor(float(i))}, 1, torch.tensor(i))
     assert int(meter.first_bad) == 1
-    assert meter.bad_terms["part"].item() == 1.0
+    assert meter.bad()["part"] == 1.0
 
 
 def test_means_weigh_a_short_batch_by_its_size() -> None:

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from icone.encoders import build_encoder
 from icone.training import weight_gradients
-from icone.training.weight_gradients import ConvolutionBeside, LinearBeside, WeightGradients, allow_beside
+from icone.training.weight_gradients import (
+    ConvertedWeights,
+    ConvolutionBeside,
+    LinearBeside,
+    WeightGradients,
+    allow_beside,
+)
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "transformer": (
@@ -106,3 +112,24 @@ class TestCheck:
             self.with_results(first.grad.data_ptr() + 4096).check([first, second])
         with pytest.raises(RuntimeError, match="takes part twice"):
             self.with_results(*[first.grad.data_ptr()] * 2).check([first, second])
+
+
+def test_converted_weights_are_those_of_the_last_conversion_and_only_within_the_block() -> None:
+    torch.manual_seed(0)
+    build, shape = NETWORKS["transformer"]
+    network, x = build(), torch.randn(shape)
+    allow_beside(network)
+    weights = ConvertedWeights([network], torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        before = network(x)
+        for p in network.parameters():
+            p.mul_(1.5)
+        with weights.used():
+            stale = network(x)
+        fresh = network(x)
+        weights.convert()
+        with weights.used():
+            converted = network(x)
+    assert not torch.equal(stale, fresh)
+    assert not torch.equal(before, fresh)
+    assert torch.equal(converted, fresh)

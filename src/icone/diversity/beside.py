@@ -7,9 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from icone.diversity.table import attach_gradient
+
 
 class Beside:
-    """On a GPU computes a function on a stream of its own, while its user goes on."""
+    """On a GPU computes a function and its gradient on a stream of its own, while its user goes on."""
 
     def __init__(self) -> None:
         self._stream: torch.cuda.Stream | None = None
@@ -17,7 +19,8 @@ class Beside:
     def compute(self, function: Callable[[Tensor], Tensor], table: Tensor) -> Callable[[], Tensor]:
         """Start with the function of a table; calling the result waits for its value.
 
-        The backward pass goes on the same stream.
+        The gradient is computed at once. A backward pass takes last what came first in the forward pass; it would reach
+        the table after the encoder, and so would the update of the table.
 
         >>> Beside().compute(torch.sum, torch.ones(2, 3))()
         tensor(6.)
@@ -28,14 +31,16 @@ class Beside:
         if self._stream is None:
             self._stream = torch.cuda.Stream(table.device)
         user, side = torch.cuda.current_stream(table.device), self._stream
-        alias = table.view_as(table)  # its gradient comes back to the user's stream before it reaches the table
         side.wait_stream(user)
-        with torch.cuda.stream(side):
-            value = function(alias)
+        with torch.cuda.stream(side), torch.enable_grad():
+            copy = table.detach().requires_grad_()
+            value = function(copy)
+            (gradient,) = torch.autograd.grad(value, copy)
 
         def join() -> Tensor:
             user.wait_stream(side)
-            value.record_stream(user)
-            return value
+            for computed in (value, gradient):
+                computed.record_stream(user)
+            return attach_gradient(table, value.detach(), gradient)
 
         return join

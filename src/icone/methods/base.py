@@ -95,6 +95,10 @@ class Method(nn.Module, ABC):
         """Figures of the method's own state that are worth a column in the history, once per epoch."""
         return {}
 
+    def encoders(self) -> list[nn.Module]:
+        """The encoder and its moving copies."""
+        return [module for module in self.children() if type(module) is type(self.encoder)]
+
     def compiled_parts(self) -> list[Region]:
         """Methods of its modules, besides the encoders, that are worth compiling on a GPU."""
         return []

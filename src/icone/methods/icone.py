@@ -203,7 +203,7 @@ class IConE(Anchored):
 
     def compiled_parts(self) -> list[Region]:
         head = [] if isinstance(self.head, nn.Identity) else [Region(self.head)]
-        return [*head, Region(self.objective, "pull")]
+        return [*head, Region(self.objective, "terms")]
 
     def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
         """An anchor of length l that is far from its views gets a gradient of 1/(l·B) in B of N steps."""

@@ -12,9 +12,9 @@ from icone.data import Loader
 from icone.errors import InputError, is_out_of_memory
 from icone.training.compiling import compile_parts, compiling, undo
 from icone.training.engine import Engine, Sizes
+from icone.training.overlapping import Overlapped
 from icone.training.place import Place
-from icone.training.step import TrainStep
-from icone.training.updating import UpdatesBeside
+from icone.training.step import InOrder, TrainStep
 from icone.training.weight_gradients import allow_beside
 
 WARM_UPS = 3
@@ -47,7 +47,7 @@ class CapturedEngine(Engine):
         if step.clip is None and step.config.accumulate == 1:
             allow_beside(step.method)
         self.parts = compile_parts(step.method, step.views) if compiled else []
-        self.held: list[UpdatesBeside] = []
+        self.held: list[Overlapped] = []
         """What the graphs refer to and must outlive them."""
 
     def __call__(self, sizes: Sizes) -> None:
@@ -83,16 +83,16 @@ class CapturedEngine(Engine):
                 self._prepare(sizes)
             else:
                 self.warn(f"steps run uncaptured, many times slower at small batches, because of {reason}")
-                self.failed, self.step.updating = True, None
+                self.failed, self.step.arranged = True, InOrder()
 
     def _capture(self, sizes: Sizes) -> torch.cuda.CUDAGraph:
         """Warm up, capture, and put everything back to where it was."""
         restore = self._remember()
         graph = torch.cuda.CUDAGraph()
         if self.step.clip is None:  # clipping needs all gradients before the first update
-            updates = UpdatesBeside(self.step.optimizer, self.step.method, self.loader.device, alone=self.alone)
-            self.step.updating = updates.during_backward
-            self.held.append(updates)
+            arranged = Overlapped(self.step.optimizer, self.step.method, self.loader.device, alone=self.alone)
+            self.step.arranged = arranged
+            self.held.append(arranged)
         try:
             with compiling():
                 for _ in range(WARM_UPS):
@@ -100,8 +100,8 @@ class CapturedEngine(Engine):
             # Threads that read data ahead allocate pinned memory meanwhile: only this one must not.
             with torch.cuda.graph(graph, self.pool, self.place.stream, capture_error_mode="thread_local"):
                 self._step(sizes)
-            for updates in self.held[-1:]:
-                updates.settle()
+            for arranged in self.held[-1:]:
+                arranged.settle()
         except Exception:
             self.place.renew_randomness()
             raise
@@ -111,7 +111,7 @@ class CapturedEngine(Engine):
 
     def _remember(self) -> Callable[[], None]:
         """Copy all that a step changes; the result puts it back."""
-        random, fresh = self.place.random_state(), not self.step.meter.sums
+        random, fresh = self.place.random_state(), not self.step.meter.names
         tensors: list[Tensor] = [*self.step.tensors(), self.loader.position]
         copies = [tensor.detach().clone() for tensor in tensors]
 

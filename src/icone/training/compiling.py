@@ -25,8 +25,8 @@ MOST_VARIANTS = 256
 
 def compile_parts(method: Method, views: Views) -> list[Region]:
     """Compile the views, the encoder's regions and those of its moving copies; compiling happens at the first call."""
-    copies = [module for module in method.children() if type(module) is type(method.encoder)]
-    parts = [Region(views), *(region for network in copies for region in regions(network)), *method.compiled_parts()]
+    encoders = [region for network in method.encoders() for region in regions(network)]
+    parts = [Region(views), *encoders, *method.compiled_parts()]
     for module, name in parts:
         setattr(module, name, torch.compile(getattr(module, name), dynamic=False, options=OPTIONS))
     return parts

@@ -156,7 +156,7 @@ class Fit:
         self.step.meter.reset()
         self.epoch_began, self.seen = time.monotonic(), 0  # what observers took is no training time
         self.run.append_history(row)
-        self.display.refresh(self.done, epoch, {k: row[k] for k in self.step.meter.sums}, row["instances_per_second"])
+        self.display.refresh(self.done, epoch, {k: row[k] for k in self.step.meter.names}, row["instances_per_second"])
         self.display.end_epoch(row)
         for observer in self.observers:
             observer.end_epoch(row)
@@ -167,7 +167,7 @@ class Fit:
     def _check_finite(self) -> None:
         bad = int(self.step.meter.first_bad)
         if bad >= 0:
-            terms = ", ".join(f"{name} {value.item():.4g}" for name, value in self.step.meter.bad_terms.items())
+            terms = ", ".join(f"{name} {value:.4g}" for name, value in self.step.meter.bad().items())
             raise TrainingError(
                 f"the loss is not finite at step {bad} (epoch {bad // self.steps_per_epoch}): {terms}. "
                 f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help"

@@ -22,7 +22,8 @@ class Place:
     def __init__(self, device: torch.device, *, reduced: bool = False) -> None:
         self.device, self.reduced = device, reduced
         if device.type == "cuda":
-            self.stream = torch.cuda.Stream(device)
+            # What runs beside it, on streams of the lowest priority, gets the processors that it leaves.
+            self.stream = torch.cuda.Stream(device, priority=-1)
             self.stream.wait_stream(torch.cuda.current_stream(device))  # what was made before is ready
             self._random = self._generator.clone_state()
 

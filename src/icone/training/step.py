@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -15,6 +15,28 @@ from icone.methods import Method
 from icone.training.meter import Meter
 from icone.training.optimizer import build_optimizer, pace, set_learning_rate
 from icone.views import Views
+
+
+class InOrder:
+    """How the work of a step is arranged: one thing after the other."""
+
+    updates = False
+    """Whether the last backward pass updates the weights too."""
+
+    def begin(self) -> None:
+        """Before anything else in a step."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Around work that nothing waits for but the update, and the next step."""
+        return nullcontext()
+
+    def forward(self) -> AbstractContextManager[None]:
+        """Around a forward pass."""
+        return nullcontext()
+
+    def last_backward(self) -> AbstractContextManager[None]:
+        """Around the only backward pass of a step, or the last. What went on aside is done after it."""
+        return nullcontext()
 
 
 class TrainStep:
@@ -36,23 +58,29 @@ class TrainStep:
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
-        self.updating: Callable[[], AbstractContextManager[None]] | None = None
-        """Where set, the context of the last backward pass, which then updates the weights too."""
+        self.arranged = InOrder()
 
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
+        self.arranged.begin()
         progress = self.count.float() / self.total_steps
-        set_learning_rate(self.optimizer, self.lr, progress)
+        with self.arranged.aside():
+            set_learning_rate(self.optimizer, self.lr, progress)
         self.optimizer.zero_grad()
         instances = sum(len(batch.index) for batch in batches)
+        found = []  # held to the end, because it is read aside
         for number, batch in enumerate(batches, 1):
             views = self.views(batch.images, self.config.views)
-            terms = self.method(views, batch.index, batch.label, progress)
-            with self.updating() if self.updating and number == len(batches) else nullcontext():
-                (terms["loss"] * (len(batch.index) / instances)).backward()
+            with self.arranged.forward():
+                terms = self.method(views, batch.index, batch.label, progress)
+            found.append(terms)
+            with self.arranged.aside():
+                self.meter.add(terms, len(batch.index), self.count)
+            with self.arranged.last_backward() if number == len(batches) else nullcontext():
+                share = len(batch.index) / instances
+                (terms["loss"] if share == 1 else terms["loss"] * share).backward()
             self.windows.take()
-            self.meter.add(terms, len(batch.index), self.count)
-        if self.updating is None:
+        if not self.arranged.updates:
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
             self.optimizer.step()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders.layers import SmallMapConv3d
+
+Converted: TypeAlias = tuple[Tensor, Tensor | None]
 
 
 class WeightGradients:
@@ -78,8 +80,16 @@ def linear_gradients(gradient: Tensor, x: Tensor, bias: bool) -> list[Tensor]:
         else:
             results.append((gradient.t() @ x).float())
         if bias:
-            results.append(gradient.sum(0, dtype=torch.float32))
+            results.append(_column_sums(gradient))
     return results
+
+
+def _column_sums(gradient: Tensor) -> Tensor:
+    if not gradient.is_cuda:
+        return gradient.sum(0, dtype=torch.float32)
+    from icone.training.column_sums import column_sums  # Triton is there only where CUDA is
+
+    return column_sums(gradient)
 
 
 @linear_gradients.register_fake
@@ -149,6 +159,8 @@ def _backward(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding:
 class LinearBeside(nn.Linear):
     """A linear layer whose weight gradients may be computed beside the backward pass."""
 
+    converted: Converted | None = None
+    """Weight and bias in the type that it computes in, where someone keeps them."""
     largest = 2**20
     """Numbers that go in or come out: beyond, its kernels fill the chip, and what runs beside them is in the way."""
 
@@ -157,13 +169,13 @@ class LinearBeside(nn.Linear):
         if x.numel() // self.in_features * max(self.in_features, self.out_features) > self.largest:
             return super().forward(x)
         x = _as_computed(x)
-        used = (None if p is None else _converted(p.detach(), x.dtype) for p in (self.weight, self.bias))
-        return cast(Tensor, _Linear.apply(x, self.weight, self.bias, *used))
+        return cast(Tensor, _Linear.apply(x, self.weight, self.bias, *_used(self, x.dtype)))
 
 
 class ConvolutionBeside(nn.Conv3d):
     """A convolution of volumes without bias, likewise."""
 
+    converted: Converted | None = None
     largest = 2**22
 
     def forward(self, x: Tensor) -> Tensor:
@@ -171,8 +183,52 @@ class ConvolutionBeside(nn.Conv3d):
         if x.numel() // self.in_channels * self.out_channels // self.stride[0] ** 3 > self.largest:
             return super().forward(x)
         x = _as_computed(x)
-        used = _converted(self.weight.detach(), x.dtype)
+        used, _ = _used(self, x.dtype)
         return cast(Tensor, _Convolution.apply(x, self.weight, used, self.stride[0], self.padding[0]))
+
+
+class ConvertedWeights:
+    """The weights of networks in the type that they compute in, converted together: one by one, at the moment they are
+    needed, they would keep the forward pass waiting."""
+
+    def __init__(self, networks: list[nn.Module], dtype: torch.dtype | None) -> None:
+        """Without a type there is nothing to convert."""
+        self.layers: list[tuple[LinearBeside | ConvolutionBeside, Converted]] = []
+        self.weights: list[Tensor] = []
+        self.copies: list[Tensor] = []
+        if dtype is None:
+            return
+        for layer in (layer for network in networks for layer in network.modules()):
+            if isinstance(layer, (LinearBeside, ConvolutionBeside)):
+                kept = [p.detach() for p in (layer.weight, layer.bias) if p is not None]
+                copies = [p.to(dtype) for p in kept]
+                self.layers.append((layer, (copies[0], copies[1] if len(copies) > 1 else None)))
+                self.weights += kept
+                self.copies += copies
+
+    @torch.no_grad()
+    def convert(self) -> None:
+        if self.copies:
+            torch._foreach_copy_(self.copies, self.weights)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Let the layers compute with them within the block, and no longer: later they are out of date."""
+        for layer, converted in self.layers:
+            layer.converted = converted
+        try:
+            yield
+        finally:
+            for layer, _ in self.layers:
+                layer.converted = None
+
+
+def _used(layer: LinearBeside | ConvolutionBeside, dtype: torch.dtype) -> Converted:
+    """Weight and bias as constants of this type."""
+    if layer.converted is not None and layer.converted[0].dtype == dtype:
+        return layer.converted
+    bias = None if layer.bias is None else _converted(layer.bias.detach(), dtype)
+    return _converted(layer.weight.detach(), dtype), bias
 
 
 def _as_computed(x: Tensor) -> Tensor:

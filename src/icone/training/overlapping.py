@@ -1,4 +1,4 @@
-"""Weights that are updated while the backward pass goes on."""
+"""A step whose work goes on side by side where nothing has to wait."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from torch import Tensor, nn
 from icone.encoders import regions
 from icone.methods import Method
 from icone.training.adamw import Updates
-from icone.training.weight_gradients import WeightGradients
+from icone.training.step import InOrder
+from icone.training.weight_gradients import ConvertedWeights, WeightGradients
 
 
-class UpdatesBeside:
-    """Updates every bucket of parameters as soon as it has all their gradients, on a stream of its own.
+class Overlapped(InOrder):
+    """Converts weights and keeps the books on a stream of its own, and there updates every bucket of parameters as
+    soon as it has all their gradients.
 
-    An update moves memory, and a backward pass at batch 1 waits for small kernels: side by side they cost little more
-    than one of them. The arithmetic is that of `optimizer.step()`.
+    All this moves memory, and a step at batch 1 waits for small kernels: side by side they cost little more than one
+    of them. The arithmetic of an update is that of `optimizer.step()`.
 
     A run that is `alone` computes its weight gradients beside the backward pass as well. Several fill the chip without,
     and would be in each other's way.
     """
 
+    updates = True
+
     def __init__(self, optimizer: torch.optim.AdamW, method: Method, device: torch.device, *, alone: bool) -> None:
         self.stream = torch.cuda.Stream(device)
         self.gradients = WeightGradients(device) if alone else None
+        self.weights = ConvertedWeights(method.encoders(), method.autocast_dtype)
         self.buckets = buckets(method)
-        self.updates = [
+        self.bucket_updates = [
             [
                 Updates(optimizer, chosen, group)
                 for group in optimizer.param_groups
@@ -38,9 +43,25 @@ class UpdatesBeside:
             for bucket in self.buckets
         ]
 
+    def begin(self) -> None:
+        with self.aside():
+            self.weights.convert()
+
     @contextmanager
-    def during_backward(self) -> Iterator[None]:
-        """Around a backward pass, the only one of a step or the last; a gradient that never comes is left out."""
+    def aside(self) -> Iterator[None]:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        torch.cuda.current_stream().wait_stream(self.stream)
+        with self.weights.used():
+            yield
+
+    @contextmanager
+    def last_backward(self) -> Iterator[None]:
+        """A gradient that never comes is left out."""
         missing = [set(bucket) for bucket in self.buckets]
         place = {p: number for number, bucket in enumerate(self.buckets) for p in bucket}
 
@@ -66,16 +87,15 @@ class UpdatesBeside:
 
     def settle(self) -> None:
         """After a capture: give the captured updates their addresses."""
-        for update in (update for group in self.updates for update in group):
+        for update in (update for bucket in self.bucket_updates for update in bucket):
             update.settle()
 
     @torch.no_grad()
     def _update(self, number: int) -> None:
-        self.stream.wait_stream(torch.cuda.current_stream())
         if self.gradients:
             self.stream.wait_stream(self.gradients.stream)
-        with torch.cuda.stream(self.stream):
-            for update in self.updates[number]:
+        with self.aside():
+            for update in self.bucket_updates[number]:
                 update.launch()
 
 
