@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ __all__ = [
     "pretrain_many",
     "report",
 ]
+
+# Streams of a process wait for each other where there are more of them than queues to the GPU: 8, unless this says
+# otherwise when CUDA begins.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 # Loaded at first use, so that `icone --help` does not wait for PyTorch.
 _HOME = {
