@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from icone.config import PretrainConfig
 from icone.data import Loader
 from icone.diversity import orthogonality
-from icone.encoders import build_encoder, use_channels_last, window_batch_norm
+from icone.encoders import arrange_for_cuda, build_encoder, window_batch_norm
 from icone.methods import Setting, build_method
 from icone.training.allocation import keep_freed_memory
 from icone.training.engine import EagerEngine, Engine
@@ -99,7 +99,7 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
     if device.type == "cuda":
         method.autocast_dtype = torch.bfloat16
-        use_channels_last(method)
+        arrange_for_cuda(method)
     else:
         keep_freed_memory()
     loader = Loader(samples, case.batch, seed=seed, device=device)

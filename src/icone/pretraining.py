@@ -18,7 +18,7 @@ from rich.console import Console
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig, differences, different_data
 from icone.data import Data, Loader, compare_instances, file_digest, load_data, where_samples_are
-from icone.encoders import num_features, use_channels_last
+from icone.encoders import arrange_for_cuda, num_features
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
@@ -208,7 +208,7 @@ def _build(config: PretrainConfig, data: Data) -> _Parts:
     method = make_method(config, data)
     method.autocast_dtype = autocast_dtype(config, device)
     if device.type == "cuda":
-        use_channels_last(method)
+        arrange_for_cuda(method)
     return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
 
 

@@ -9,7 +9,7 @@ column_sums = pytest.importorskip("icone.training.column_sums", reason="Triton c
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for machines without a GPU")
-@pytest.mark.parametrize("shape", [(1, 1), (5, 33), (128, 32), (300, 100)])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 33), (128, 32), (300, 100), (2100, 3)])
 @pytest.mark.parametrize("turned", [False, True])
 def test_sums_are_those_of_torch(shape: tuple[int, int], turned: bool) -> None:
     torch.manual_seed(0)

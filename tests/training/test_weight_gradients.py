@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from icone.encoders import build_encoder
+from icone.encoders import build_encoder, regions, window_batch_norm
 from icone.training import weight_gradients
+from icone.training.compiling import compiling
 from icone.training.weight_gradients import (
     ConvertedWeights,
     ConvolutionBeside,
@@ -27,6 +28,10 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "volumes": (
         lambda: build_encoder("resnet10_3d", in_channels=1, spatial_dims=3, size=32, width=0.125, norm="group"),
         (2, 1, 32, 32, 32),
+    ),
+    "volumes in windows": (
+        lambda: build_encoder("resnet10_3d", in_channels=1, spatial_dims=3, size=40, width=0.125),
+        (2, 1, 40, 40, 40),
     ),
 }
 
@@ -133,3 +138,19 @@ def test_converted_weights_are_those_of_the_last_conversion_and_only_within_the_
     assert not torch.equal(stale, fresh)
     assert not torch.equal(before, fresh)
     assert torch.equal(converted, fresh)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler asks for it
+@pytest.mark.parametrize(("kind", "reduced"), [("transformer", True), ("volumes", False), ("volumes in windows", True)])
+def test_the_compiler_takes_every_region_whole(kind: str, reduced: bool) -> None:
+    """Where it cannot follow it goes on without a word, with many more kernels."""
+    build, shape = NETWORKS[kind]
+    network, x = build(), torch.randn(shape)
+    window_batch_norm(network, 1)
+    allow_beside(network)
+    for module, name in regions(network):
+        whole = torch.compile(getattr(module, name), backend="aot_eager", fullgraph=True, dynamic=False)
+        setattr(module, name, whole)
+    weights = ConvertedWeights([network], torch.bfloat16 if reduced else None)
+    with torch.autocast("cpu", torch.bfloat16, enabled=reduced), weights.used(), compiling():
+        assert gradients(network, x)

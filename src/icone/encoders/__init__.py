@@ -9,7 +9,7 @@ from icone.encoders.building import (
     check_batch_norm,
     num_features,
 )
-from icone.encoders.layers import use_channels_last
+from icone.encoders.layers import arrange_for_cuda
 from icone.encoders.regions import Region, regions
 from icone.encoders.windows import Windows, window_batch_norm
 
@@ -20,10 +20,10 @@ __all__ = [
     "VOLUME_ENCODERS",
     "Region",
     "Windows",
+    "arrange_for_cuda",
     "build_encoder",
     "check_batch_norm",
     "num_features",
     "regions",
-    "use_channels_last",
     "window_batch_norm",
 ]

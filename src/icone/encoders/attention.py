@@ -1,4 +1,4 @@
-"""Attention over few tokens of few images on a GPU, where starting the library's many kernels takes longest."""
+"""Attention over few tokens on a GPU, where starting the library's many kernels takes longest."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 LONGEST = 256
 """Tokens. The backward pass computes every weight twice, which pays only where there is little to compute."""
-MOST = 96
-"""Images times heads: beyond, the library's kernels fill the chip."""
 DEPTHS = (16, 32, 64, 128)
 """Columns of a head that the kernels can take."""
 
@@ -69,7 +67,7 @@ _attention.register_autograd(_differentiate, setup_context=_keep)
 
 
 class ShortAttention(Attention):
-    """timm's layer, with kernels of our own for few tokens of few images on a GPU."""
+    """timm's layer, with kernels of our own for few tokens on a GPU."""
 
     def forward(self, x: Tensor, *masks: Any, **named_masks: Any) -> Tensor:
         """(B, N, C) -> (B, N, C); masks are those of timm's layer, which differ between its versions."""
@@ -85,8 +83,7 @@ class ShortAttention(Attention):
         return not drops and all(part is None or isinstance(part, nn.Identity) for part in parts)
 
     def _is_short(self, x: Tensor) -> bool:
-        few = x.shape[1] <= LONGEST and len(x) * self.num_heads <= MOST
-        return x.is_cuda and x.dtype != torch.float64 and self.head_dim in DEPTHS and few
+        return x.is_cuda and x.dtype != torch.float64 and self.head_dim in DEPTHS and x.shape[1] <= LONGEST
 
 
 def use_short_attention(network: nn.Module) -> None:

@@ -153,7 +153,7 @@ def _backward(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding:
     found = torch.ops.aten.convolution_backward(
         gradient, x, weight, None, [stride] * 3, [padding] * 3, [1] * 3, False, [0] * 3, 1, wanted
     )
-    return cast(Tensor, found[of_weight])
+    return cast(Tensor, found[1] if of_weight else found[0])
 
 
 class LinearBeside(nn.Linear):
