@@ -140,7 +140,7 @@ def test_converted_weights_are_those_of_the_last_conversion_and_only_within_the_
     assert torch.equal(converted, fresh)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler asks for it
+@pytest.mark.filterwarnings("default")  # of the compiler
 @pytest.mark.parametrize(("kind", "reduced"), [("transformer", True), ("volumes", False), ("volumes in windows", True)])
 def test_the_compiler_takes_every_region_whole(kind: str, reduced: bool) -> None:
     """Where it cannot follow it goes on without a word, with many more kernels."""
