@@ -51,9 +51,9 @@ class Contender(NamedTuple):
 
 
 CONTENDERS = (
-    Contender("icone", "icone", 4, 22, NARROW),
-    Contender("icone, VCReg", "icone", 4, 24, ("diversity=variance_covariance", *NARROW)),
-    Contender("icone, SIGReg", "icone", 4, 22, ("diversity=sigreg", *NARROW)),
+    Contender("icone", "icone", 4, 16, NARROW),
+    Contender("icone, VCReg", "icone", 4, 16, ("diversity=variance_covariance", *NARROW)),
+    Contender("icone, SIGReg", "icone", 4, 18, ("diversity=sigreg", *NARROW)),
     Contender("simclr", "simclr", 16, 23, NARROW),
     # A queue longer than the data set would hold stale keys of the query's own instance; and it starts with random
     # vectors, which teach nothing until they are replaced.

@@ -161,8 +161,7 @@ def views(options: Options) -> list[Cell]:
 
 def init_scales(options: Options) -> list[Cell]:
     scales = INIT_SCALES[:2] if options.smoke else INIT_SCALES
-    default = INIT_SCALES[0]
-    return _icone_2d(options, [({"variant": s}, {"extra": () if s == default else (f"init_std={s}",)}) for s in scales])
+    return _icone_2d(options, [({"variant": s}, {"extra": (f"init_std={s}",)}) for s in scales])
 
 
 def natural_images(options: Options) -> list[Cell]:

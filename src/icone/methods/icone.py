@@ -19,6 +19,9 @@ from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
 from icone.methods.heads import ProjectionHead
 
+STEADY = 10.0
+"""Usual gradients of an anchor by which Adam divides at least."""
+
 
 class AnchorTable(nn.Module):
     """One learnable anchor per instance: raw parameters are updated, unit vectors are used.
@@ -154,7 +157,7 @@ class IConE(Anchored):
     name: ClassVar[str] = "icone"
     prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
-    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "out": 0}
+    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "out": 0, "init_std": 0.02}
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class IConE(Anchored):
         view_weight: float = 0.1,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
-        init_std: float = 0.02,
+        init_std: float = 0.002,
         init_unit: bool = False,
         start_at: str = "features",
         decay_anchors: bool = True,
@@ -206,10 +209,15 @@ class IConE(Anchored):
         return [*head, Region(self.objective, "terms")]
 
     def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
-        """An anchor of length l that is far from its views gets a gradient of 1/(l·B) in B of N steps."""
+        """An anchor of length l that is far from its views gets a gradient of 1/(l·B) in B of N steps.
+
+        Ten times that, so that the repulsion, which every anchor gets in every step, does not change by what Adam
+        divides: only then is an epoch as long for the anchors at any batch size.
+        """
         table = self.table.weight
         length = max(table.detach().norm(dim=1).mean().item(), 1e-12)
-        return {table: self.objective.weights["anchor_alignment"] / (length * math.sqrt(instances * table.numel()))}
+        usual = self.objective.weights["anchor_alignment"] / (length * math.sqrt(instances * table.numel()))
+        return {table: STEADY * usual}
 
     def undecayed(self) -> list[nn.Parameter]:
         return [] if self.decay_anchors else [self.objective.anchors.weight]
