@@ -74,8 +74,9 @@ class IConELoss(nn.Module):
     `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
     anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
 
-    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, and
-    before the first step moves the anchors to the untrained embeddings: `loss.anchors.start_from(embeddings)`.
+    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, before
+    the first step moves the anchors to the untrained embeddings, `loss.anchors.start_from(embeddings)`, and gives them
+    a group of AdamW with so large an eps that it divides by a constant (`IConE.usual_gradients`).
 
     >>> loss = IConELoss(num_instances=100, dim=16)
     >>> embeddings = torch.randn(4, 2, 16)           # 4 instances, 2 views each

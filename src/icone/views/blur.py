@@ -18,11 +18,25 @@ class GaussianBlur(nn.Module):
     def __init__(self, size: tuple[int, ...], kernel: int) -> None:
         super().__init__()
         self.size, self.kernel = size, kernel
+        for length in set(size):
+            shifts = reflected_shifts(length, min(kernel // 2, length - 1))
+            self.register_buffer(f"shifts_{length}", shifts, persistent=False)
 
     def forward(self, images: Tensor, sigma: Tensor) -> Tensor:
         """Blur (N, C, *size) with the standard deviations (N,) in pixels; 0 changes nothing."""
-        matrices = {length: mirrored_filter(length, self.kernel // 2, sigma) for length in set(self.size)}
+        matrices = {length: self._matrix(length, sigma) for length in set(self.size)}
         return along_axes(images, [matrices[length] for length in self.size])
+
+    def _matrix(self, length: int, sigma: Tensor) -> Tensor:
+        """The filter along an axis as a matrix for each sample, (N, length, length)."""
+        shifts = self.get_buffer(f"shifts_{length}")
+        distance = torch.arange(len(shifts), device=sigma.device)
+        # For a sigma this small all taps but the middle one vanish: sigma 0 is the identity.
+        taps = torch.exp(-0.5 * (distance / sigma[:, None].clamp(min=1e-3)) ** 2)
+        # Tiny taps change no sum, but products with them are denormal numbers, which a CPU computes slowly.
+        taps = F.threshold(taps, 1e-20, 0.0)
+        weights = taps / (2 * taps.sum(dim=1, keepdim=True) - 1)  # all but the middle one count twice
+        return (weights @ shifts.flatten(1)).view(-1, length, length)
 
 
 class BoxBlur(nn.Module):
@@ -47,36 +61,19 @@ class BoxBlur(nn.Module):
         return along_axes(images, [matrices[length] for length in self.size])
 
 
-def mirrored_filter(length: int, radius: int, sigma: Tensor) -> Tensor:
-    """The filter along an axis as a matrix for each standard deviation (N,): (N, length, length).
+def reflected_shifts(size: int, radius: int) -> Tensor:
+    """Matrices T_0 … T_radius with T_0 x = x and (T_t x)_i = x_{i−t} + x_{i+t}, mirrored at the ends.
 
-    A point meets every other point directly and, where the filter reaches beyond an end, once more as its image there.
+    Returns (radius + 1, size, size). Any symmetric filter is a weighted sum of them.
 
-    >>> mirrored_filter(3, 1, torch.tensor([0.0, 1e6]))
-    tensor([[[1.0000, 0.0000, 0.0000],
-             [0.0000, 1.0000, 0.0000],
-             [0.0000, 0.0000, 1.0000]],
-    <BLANKLINE>
-            [[0.3333, 0.6667, 0.0000],
-             [0.3333, 0.3333, 0.3333],
-             [0.0000, 0.6667, 0.3333]]])
+    >>> reflected_shifts(3, 1)[1]
+    tensor([[0., 2., 0.],
+            [1., 0., 1.],
+            [0., 2., 0.]])
     """
-    last = length - 1
-    radius = min(radius, last)
-    point = torch.arange(length, device=sigma.device)
-    to, of = point[:, None], point
-    matrix = _taps((to - of).abs(), radius, sigma[:, None, None])
-    matrix = matrix + _taps(to + of, radius, sigma[:, None, None]) * (of > 0)
-    matrix = matrix + _taps(2 * last - to - of, radius, sigma[:, None, None]) * (of < last)
-    total = 2 * _taps(point[: radius + 1], radius, sigma[:, None]).sum(1) - 1  # all but the middle one count twice
-    return matrix / total[:, None, None]
-
-
-def _taps(distance: Tensor, radius: int, sigma: Tensor) -> Tensor:
-    # For a sigma this small all taps but the middle one vanish: sigma 0 is the identity.
-    taps = torch.exp(-0.5 * (distance / sigma.clamp(min=1e-3)) ** 2) * (distance <= radius)
-    # Tiny taps change no sum, but products with them are denormal numbers, which a CPU computes slowly.
-    return F.threshold(taps, 1e-20, 0.0)
+    rows = F.pad(torch.eye(size)[None], (radius, radius), mode="reflect")[0].T
+    pairs = [rows[radius - t :][:size] + rows[radius + t :][:size] for t in range(1, radius + 1)]
+    return torch.stack([torch.eye(size), *pairs])
 
 
 def box_matrix(size: int) -> Tensor:
