@@ -10,7 +10,6 @@ combination takes seconds; the samples themselves are left out, because all meth
 
 from __future__ import annotations
 
-import gc
 import json
 import platform
 import time
@@ -27,6 +26,7 @@ from rich.table import Table
 from torch import Tensor
 
 from icone.errors import InputError
+from icone.training.allocation import free_gpu_memory
 from icone.training.engine import EagerEngine
 from icone.training.place import Place
 from step import Case, RandomSamples, build
@@ -49,8 +49,7 @@ def measure(instances: int, batch: int, method: str, diversity: str) -> dict[str
     row: dict[str, Any] = {"method": method, "N": instances, "B": batch, "regulariser": diversity}
     case = Case("vit_small_patch16", 2, 224, instances, batch)
     named = diversity not in ("", "literal")
-    gc.collect()
-    torch.cuda.empty_cache()
+    free_gpu_memory()
     torch.cuda.reset_peak_memory_stats()
     try:
         options = (f"diversity={diversity}",) if named else ()
@@ -87,7 +86,7 @@ def combinations(what: str) -> Iterator[tuple[int, int, str, str]]:
                 yield from ((n, b, "icone", diversity) for diversity in ("variance_covariance", "sigreg"))
 
 
-def main(what: Literal["table", "sweep"], out: Path | None = None) -> None:
+def main(what: tyro.conf.Positional[Literal["table", "sweep"]], out: Path | None = None) -> None:
     """Measure all combinations and print them.
 
     Args:
@@ -96,7 +95,20 @@ def main(what: Literal["table", "sweep"], out: Path | None = None) -> None:
     """
     if not torch.cuda.is_available():
         raise SystemExit("memory on a GPU can be measured on a GPU only")
-    rows = [measure(*combination) for combination in combinations(what)]
+    about = {
+        "name": f"memory-{what}",
+        "date": date.today().isoformat(),
+        "hardware": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "engine": "eager",
+    }
+    rows: list[dict[str, Any]] = []
+    for combination in combinations(what):
+        rows.append(measure(*combination))
+        print(json.dumps(rows[-1]), flush=True)
+        if out is not None:  # what was measured outlives a run that is cut short
+            out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     table = Table(title="peak GB / milliseconds of a step")
     for column in ("method", "diversity", "N", "B", "peak GB", "ms"):
         table.add_column(column, justify="right")
@@ -108,16 +120,6 @@ def main(what: Literal["table", "sweep"], out: Path | None = None) -> None:
         )
         table.add_row(row["method"], row["regulariser"], f"{row['N']:,}", str(row["B"]), *figures)
     Console().print(table)
-    if out is not None:
-        about = {
-            "name": f"memory-{what}",
-            "date": date.today().isoformat(),
-            "hardware": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "engine": "eager",
-        }
-        out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

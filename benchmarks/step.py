@@ -38,7 +38,7 @@ from icone.data import Loader
 from icone.diversity import orthogonality
 from icone.encoders import arrange_for_cuda, build_encoder, window_batch_norm
 from icone.methods import Setting, build_method
-from icone.training.allocation import keep_freed_memory
+from icone.training.allocation import free_gpu_memory, keep_freed_memory
 from icone.training.engine import EagerEngine, Engine
 from icone.training.place import Place
 from icone.training.step import TrainStep
@@ -223,8 +223,7 @@ def peak_memory(case: Case, device: torch.device) -> float:
     """Gigabytes at the peak of captured steps, without the samples."""
     samples = RandomSamples(case, one_on=device)
     torch.cuda.synchronize()
-    gc.collect()
-    torch.cuda.empty_cache()
+    free_gpu_memory()
     torch.cuda.reset_peak_memory_stats()
     engine, place = captured(case, device, samples)
     milliseconds(engine, place, case.batch, 2)

@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from icone.training.allocation import free_gpu_memory
 
 PROGRAM = """
 import resource, sys, torch
@@ -33,3 +36,15 @@ def test_freed_memory_is_kept() -> None:
         for how in ("usual", "kept")
     }
     assert faults["kept"] < 0.1 * faults["usual"]
+
+
+@pytest.mark.gpu
+def test_streams_that_are_over_hold_nothing() -> None:
+    free_gpu_memory()
+    before = torch.cuda.memory_allocated()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.randn(512, 512, device="cuda") @ torch.randn(512, 512, device="cuda")
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() > before, "cuBLAS keeps no workspace: free_gpu_memory has nothing to do"
+    free_gpu_memory()
+    assert torch.cuda.memory_allocated() == before

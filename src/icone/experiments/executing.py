@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import os
 import platform
 import resource
@@ -29,6 +28,7 @@ from icone.experiments.outcome import Outcome, Status
 from icone.experiments.spec import RunSpec
 from icone.pretraining import pretrain, pretrain_many
 from icone.runs import Run
+from icone.training.allocation import free_gpu_memory
 
 TRAINING = "training"
 """The run folder of `icone.pretrain`, inside the folder of a run of the sweep."""
@@ -196,8 +196,7 @@ class _Peak:
 def _peak_memory(device: torch.device) -> Iterator[_Peak]:
     peak = _Peak()
     if device.type == "cuda":
-        gc.collect()  # captured steps of runs that are over refer to each other
-        torch.cuda.empty_cache()
+        free_gpu_memory()
         torch.cuda.reset_peak_memory_stats(device)
     try:
         yield peak
