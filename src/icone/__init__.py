@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 # Streams of a process wait for each other where there are more of them than queues to the GPU: 8, unless this says
-# otherwise when CUDA begins. The processes of a multi-process service share one pool of them, which four processes with
-# 32 each would exhaust: CUDA is then "busy or unavailable" to the next.
+# otherwise when CUDA begins. The processes of a multi-process service (MPS) share one pool of them: CUDA was "busy or
+# unavailable" to most of 14 processes with 32 each.
 if not os.path.isdir(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")):
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
