@@ -1,4 +1,4 @@
-"""Memory that a step frees serves the next one."""
+"""Memory that a step frees serves the next one; memory of a run that is over serves others."""
 
 from __future__ import annotations
 
