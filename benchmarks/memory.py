@@ -39,8 +39,8 @@ METHODS = ("icone", "simclr", "moco", "swav", "byol", "vicreg", "dino", "diet")
 def literal(table: Tensor) -> Tensor:
     """The diversity term as one would write it down, with the whole matrix."""
     unit = F.normalize(table, dim=1)
-    off_diagonal = ~torch.eye(len(table), dtype=torch.bool, device=table.device)
-    return (unit @ unit.T)[off_diagonal].relu().square().mean()
+    diagonal = torch.eye(len(table), dtype=torch.bool, device=table.device)
+    return (unit @ unit.T).masked_fill(diagonal, 0).relu().square().sum() / (len(table) * (len(table) - 1))
 
 
 def measure(instances: int, batch: int, method: str, diversity: str) -> dict[str, Any]:
@@ -91,7 +91,8 @@ def main(what: tyro.conf.Positional[Literal["table", "sweep"]], out: Path | None
 
     Args:
         what: the table or the sweep.
-        out: file for the figures, as JSON.
+        out: file for the figures, as JSON. What it has already, measured with the same hardware and versions on the
+            same day, is not measured again, so that a run cut short can be continued.
     """
     if not torch.cuda.is_available():
         raise SystemExit("memory on a GPU can be measured on a GPU only")
@@ -103,12 +104,17 @@ def main(what: tyro.conf.Positional[Literal["table", "sweep"]], out: Path | None
         "python": platform.python_version(),
         "engine": "eager",
     }
+    earlier = json.loads(out.read_text()) if out is not None and out.exists() else {}
+    kept = earlier["rows"] if about.items() <= earlier.items() else []
+    measured = {(row["N"], row["B"], row["method"], row["regulariser"]): row for row in kept}
     rows: list[dict[str, Any]] = []
-    for combination in combinations(what):
-        rows.append(measure(*combination))
-        print(json.dumps(rows[-1]), flush=True)
-        if out is not None:  # what was measured outlives a run that is cut short
-            out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    for instances, batch, method, diversity in combinations(what):
+        row = measured.get((instances, batch, method, diversity)) or measure(instances, batch, method, diversity)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        if out is not None:
+            rest = [other for other in kept if other not in rows]
+            out.write_text(json.dumps({**about, "rows": rows + rest}, indent=1) + "\n")
     table = Table(title="peak GB / milliseconds of a step")
     for column in ("method", "diversity", "N", "B", "peak GB", "ms"):
         table.add_column(column, justify="right")
