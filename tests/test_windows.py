@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import timm
@@ -17,13 +17,15 @@ from icone.encoders import Windows, build_encoder, window_batch_norm
 from icone.encoders.windows import WindowedBatchNorm
 
 
-def layers(channels: int = 3, share: float = 1 / 16) -> tuple[nn.BatchNorm1d, WindowedBatchNorm, Windows]:
+def layers(
+    batch_size: int = 1, instances: int = 16, gradient_rows: int | None = None
+) -> tuple[nn.BatchNorm1d, WindowedBatchNorm, Windows]:
     """A layer with weights of its own, its windowed copy, and what keeps the copy's windows."""
-    plain = nn.BatchNorm1d(channels).double()
+    plain = nn.BatchNorm1d(3).double()
     with torch.no_grad():
         plain.weight.uniform_(0.5, 2)
         plain.bias.normal_()
-    windowed = WindowedBatchNorm(copy.deepcopy(plain), share).double()
+    windowed = WindowedBatchNorm(copy.deepcopy(plain), batch_size, instances, gradient_rows).double()
     return plain, windowed, Windows(windowed)
 
 
@@ -41,14 +43,14 @@ def test_a_first_pass_is_that_of_batch_norm(shape: tuple[int, ...]) -> None:
     x, task = 3 + 2 * torch.randn(shape).double(), torch.randn(shape).double()
     kind: Any = {2: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(shape)]
     plain = kind(3).double()
-    windowed = WindowedBatchNorm(copy.deepcopy(plain), 1 / 16).double()
+    windowed = WindowedBatchNorm(copy.deepcopy(plain), 1).double()
     for ours, theirs in zip(outcome(windowed, x, task), outcome(plain, x, task), strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
 def test_with_the_whole_of_a_batch_every_pass_is_that_of_batch_norm() -> None:
     torch.manual_seed(0)
-    plain, windowed, windows = layers(share=1.0)
+    plain, windowed, windows = layers(batch_size=16)
     for _ in range(3):
         x, task = torch.randn(16, 3).double(), torch.randn(16, 3).double()
         for ours, theirs in zip(outcome(windowed, x, task), outcome(plain, x, task), strict=True):
@@ -91,6 +93,36 @@ def test_instances_one_by_one_get_what_they_get_in_a_batch() -> None:
         assert similar[0, 1] > 0.95
         assert similar[1, 2] < 0.6
         assert ours.std() == pytest.approx(theirs.std().item(), rel=0.1)
+
+
+@pytest.mark.parametrize("batch_size", [16, 64])
+def test_gradients_are_centred_within_sixteen_instances_whatever_the_statistics(batch_size: int) -> None:
+    """Statistics of 64 instances: means with the noise of 64, gradients whose mean over every 16 vanishes."""
+    torch.manual_seed(0)
+    plain, windowed, windows = layers(batch_size, instances=64, gradient_rows=16)
+    means, moved, untouched = [], 0.0, 0.0
+    for _ in range(1000):
+        x = torch.randn(batch_size, 3).double().requires_grad_()
+        task = torch.randn(batch_size, 3).double()
+        (windowed(x) * task).sum().backward()
+        windows.take()
+        means.append(windowed.window[0].clone())
+        moved += cast(Tensor, x.grad).unflatten(0, (-1, 16)).mean(1).square().sum().item()
+        constant = plain.weight.detach() * task  # the gradient if statistics were constants
+        untouched += constant.unflatten(0, (-1, 16)).mean(1).square().sum().item()
+    assert torch.stack(means[100:]).std().item() == pytest.approx(64**-0.5, rel=0.1)
+    assert moved < 0.1 * untouched
+
+
+@pytest.mark.parametrize("shape", [(16, 3), (4, 3, 5, 5)])
+def test_groups_that_are_alike_get_what_the_batch_gets(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    kind: Any = {2: nn.BatchNorm1d, 4: nn.BatchNorm2d}[len(shape)]
+    plain = kind(3).double()
+    grouped = WindowedBatchNorm(copy.deepcopy(plain), 64, 64, gradient_rows=shape[0]).double()
+    x, task = (torch.randn(shape).double().repeat(4, *[1] * (len(shape) - 1)) for _ in range(2))
+    for ours, theirs in zip(outcome(grouped, x, task), outcome(plain, x, task), strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_in_evaluation_it_is_the_layer_that_it_replaces() -> None:
@@ -137,17 +169,18 @@ def test_layers_with_an_activation_inside_keep_it() -> None:
     torch.testing.assert_close(windowed(x), expected, rtol=1e-3, atol=1e-3)
 
 
-def test_compiled_passes_are_those_of_the_layer() -> None:
+@pytest.mark.parametrize(("batch_size", "gradient_rows"), [(1, None), (64, 32)])
+def test_compiled_passes_are_those_of_the_layer(batch_size: int, gradient_rows: int | None) -> None:
     """The compiler may compute parts of the forward pass anew in the backward pass, after the windows have changed."""
     torch.manual_seed(0)
-    _, windowed, _ = layers()
+    _, windowed, _ = layers(batch_size, 64, gradient_rows)
     inside = copy.deepcopy(windowed)
     compiled: Any = torch.compile(inside, backend="aot_eager", fullgraph=True)
     results = []
     for layer, windows in ((windowed, Windows(windowed)), (compiled, Windows(inside))):
         torch.manual_seed(1)
         for _ in range(4):
-            x = torch.randn(2, 3).double().requires_grad_()
+            x = torch.randn(2 * batch_size, 3).double().requires_grad_()
             (layer(x) ** 3).sum().backward()
             windows.take()
         results.append([x.grad, *windows.tensors().values()])

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from icone.config import REFERENCE_INSTANCES
 from icone.diversity import DIVERSITY, Beside
 from icone.encoders import Region, num_features, window_batch_norm
 from icone.errors import unknown_name
@@ -21,6 +22,8 @@ from icone.methods.heads import ProjectionHead
 
 STEADY = 10.0
 """Usual gradients of an anchor by which Adam divides at least."""
+HEAD_INSTANCES = 64
+"""Over which the head's BatchNorm takes its statistics. The noise of fewer is all that the head adds to a target."""
 
 
 class AnchorTable(nn.Module):
@@ -180,7 +183,7 @@ class IConE(Anchored):
         super().__init__(encoder, setting, start_at)
         self.decay_anchors = decay_anchors
         self.beside = Beside()
-        self.head = projection(num_features(encoder), hidden, out, setting.batch_size)
+        self.head = projection(num_features(encoder), hidden, out, setting)
         self.objective = IConELoss(
             setting.num_instances,
             out or num_features(encoder),
@@ -227,12 +230,12 @@ class IConE(Anchored):
         return {"anchor_cosine": self.objective.anchors.mean_cosine()}
 
 
-def projection(features: int, hidden: int, out: int, batch_size: int) -> nn.Module:
+def projection(features: int, hidden: int, out: int, setting: Setting) -> nn.Module:
     """A head whose BatchNorm does not depend on the batch size; nothing if `out` is 0."""
     if out == 0:
         return nn.Identity()
     head = ProjectionHead([features, hidden, out], "batch")
-    window_batch_norm(head, batch_size)
+    window_batch_norm(head, setting.batch_size, HEAD_INSTANCES, REFERENCE_INSTANCES * setting.num_views)
     return head
 
 
