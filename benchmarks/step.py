@@ -7,8 +7,8 @@ Every row builds the method, views, optimizer and data from scratch and times st
 views and diversity included. The loops take turns in one process. `eager` is the same step called operation by
 operation; `uncompiled` (in the file) is our captured step without the compiler, which starts sooner; `compiled` is the
 eager one with the encoder under torch.compile, as one would add it to a loop of one's own;
-`lightly`, where it is installed, is SimCLR's step built from lightly's modules on the same encoder, with ready views;
-SimCLR has no batch of one, so at B = 1 its step has two instances.
+`lightly` is SimCLR's step built from lightly's modules on the same encoder, with ready views, or where lightly is not
+installed from equal ones, which the file says; SimCLR has no batch of one, so at B = 1 its step has two instances.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from icone.config import PretrainConfig
 from icone.data import Loader
 from icone.diversity import orthogonality
 from icone.encoders import arrange_for_cuda, build_encoder, window_batch_norm
+from icone.losses import nt_xent
 from icone.methods import Setting, build_method
 from icone.training.allocation import free_gpu_memory, keep_freed_memory
 from icone.training.engine import EagerEngine, Engine
@@ -133,18 +134,31 @@ def compiled(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Pl
     return EagerEngine(step, loader), Place(device, reduced=True)
 
 
+def simclr_modules(features: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
+    """lightly's projection head and loss, or equal ones where it is not installed; and which of them."""
+    try:
+        import lightly  # type: ignore[import-untyped]
+        from lightly.loss import NTXentLoss  # type: ignore[import-untyped]
+        from lightly.models.modules import SimCLRProjectionHead  # type: ignore[import-untyped]
+    except ImportError:
+        first, second = nn.Linear(features, 2048, bias=False), nn.Linear(2048, 128, bias=False)
+        head = nn.Sequential(first, nn.BatchNorm1d(2048), nn.ReLU(), second, nn.BatchNorm1d(128))
+        return head, _nt_xent, "equal modules"
+    return SimCLRProjectionHead(features, 2048, 128), NTXentLoss(), f"lightly {lightly.__version__}"
+
+
+def _nt_xent(first: Tensor, second: Tensor) -> Tensor:
+    return nt_xent(torch.stack([first, second], dim=1), temperature=0.5)
+
+
 class LightlyStep(Engine):
     """SimCLR as lightly's examples write it: encoder, projection head, NT-Xent, AdamW; views are given."""
 
     def __init__(self, case: Case, device: torch.device) -> None:
-        from lightly.loss import NTXentLoss  # type: ignore[import-untyped]
-        from lightly.models.modules import SimCLRProjectionHead  # type: ignore[import-untyped]
-
         encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
-        head = SimCLRProjectionHead(int(encoder.num_features), 2048, 128)  # type: ignore[arg-type]
+        head, self.criterion, self.modules = simclr_modules(int(encoder.num_features))  # type: ignore[arg-type]
         self.model = nn.Sequential(encoder, head).to(device).train()
         self.views = torch.rand(2, max(case.batch, 2), case.channels, *(case.size,) * case.dims, device=device)
-        self.criterion = NTXentLoss()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.device = device
 
@@ -349,11 +363,10 @@ def measure(
             continue  # it is ours
         gc.collect()
         torch._dynamo.reset()
-        try:
-            engine, place = maker(case, device, samples)
-            row[peer] = milliseconds(engine, place, case.batch, max(steps // 5, 3))
-        except ImportError:
-            row[peer] = None
+        engine, place = maker(case, device, samples)
+        row[peer] = milliseconds(engine, place, case.batch, max(steps // 5, 3))
+        if isinstance(engine, LightlyStep):
+            row["lightly_modules"] = engine.modules
     return row
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from icone.errors import InputError
 from icone.experiments import grids
 from icone.experiments.catalogue import EXPERIMENTS
 from icone.experiments.figures import sensitivity
@@ -32,14 +33,15 @@ def test_everything_is_shown(told: Store, tmp_path: Path) -> None:
     shown = {experiment.present: experiment for experiment in EXPERIMENTS.values()}.values()
     measurements = tmp_path / "memory.json"
     rows = [
-        {"name": "sweep", "method": m, "N": n, "B": b, "regulariser": r, "peak_gb": 1.5, "seconds_per_step": 0.01}
+        {"method": m, "N": n, "B": b, "regulariser": r, "peak_gb": 1.5, "seconds_per_step": 0.01}
         for m, r in (("icone", "orthogonality"), ("icone", "sigreg"), ("simclr", ""))
         for n in (500, 5000)
         for b in (4, 16)
     ]
     measurements.write_text(json.dumps({"rows": rows}))
     console = Console(file=io.StringIO(), width=200)
-    written = show([experiment.name for experiment in shown], Options(), told, tmp_path / "out", console, measurements)
+    names = [experiment.name for experiment in shown]
+    written = show(names, Options(), told, tmp_path / "out", console, [measurements])
     for experiment in shown:
         files = {path.suffix for path in written if path.parent.name == experiment.name}
         assert {".csv", ".parquet"} <= files, experiment.name
@@ -118,10 +120,29 @@ def test_sensitivity_is_a_drop_and_a_correlation() -> None:
 
 
 def test_memory_says_when_nothing_was_measured(tmp_path: Path) -> None:
-    table = memory_table(read_measurements(None))
+    table = memory_table(read_measurements([]))
     assert table.values["ours"].isna().all()
     assert "not measured" in table.notes[0]
     assert len(table.values) == 36
+
+
+def test_memory_needs_no_store_and_leaves_the_literal_matrix_out(tmp_path: Path) -> None:
+    files = [tmp_path / "table.json", tmp_path / "sweep.json"]
+    common = {"method": "icone", "B": 4, "seconds_per_step": 0.01}
+    literal = {**common, "N": 5000, "regulariser": "literal"}
+    measured = {**common, "N": 5000, "regulariser": "orthogonality", "peak_gb": 0.5}
+    files[0].write_text(json.dumps({"rows": [measured, {**literal, "peak_gb": 9.0}]}))
+    undefined = {"method": "simclr", "N": 500, "B": 1, "regulariser": "", "reason": "undefined"}
+    files[1].write_text(json.dumps({"rows": [{**measured, "regulariser": "", "peak_gb": 0.6}, undefined]}))
+    console = Console(file=io.StringIO(), width=200)
+    written = show(["memory"], Options(), Store(tmp_path / "nowhere"), tmp_path / "out", console, files)
+    assert {path.name for path in written} >= {"memory.csv", "memory.png", "wall-clock.png"}
+    table = pd.read_csv(tmp_path / "out" / "memory" / "memory.csv")
+    assert table["ours"].dropna().tolist() == [0.6]  # of two measurements the last, and not the literal matrix
+
+    files[1].write_text("[]")
+    with pytest.raises(InputError, match=r"sweep\.json has no list of rows"):
+        read_measurements(files)
 
 
 def test_the_list_counts_what_is_done(told: Store) -> None:

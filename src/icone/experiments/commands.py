@@ -132,8 +132,8 @@ class PaperShow(Stored):
     """Names from `icone paper list`, or `all`."""
     out: Path | None = None
     """Folder for the files (default: figures/ in the store)."""
-    measurements: Path | None = None
-    """JSON written by benchmarks/memory.py, for `memory`."""
+    measurements: tuple[Path, ...] = ()
+    """JSON files written by benchmarks/memory.py, table and sweep, for `memory`."""
 
     def run(self, console: Console) -> None:
         from icone.experiments.showing import show

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,6 +22,8 @@ from icone.runs import replacing
 
 STYLES: dict[str, tuple[str, str]] = {
     "IConE": ("#009E73", "o"),
+    "IConE-VCReg": ("#00583F", "p"),
+    "IConE-SIGReg": ("#7AD0B5", "h"),
     "SimCLR": ("#1A7FC1", "s"),
     "MoCo v2": ("#E69F00", "D"),
     "SwAV": ("#CC79A7", "^"),
@@ -29,8 +32,8 @@ STYLES: dict[str, tuple[str, str]] = {
     "DINO": ("#B3A100", "X"),
     "DIET": ("#8C8C8C", "<"),
 }
-LEGEND_INCHES = 1.0
-"""Width of one entry of a legend."""
+LEGEND_INCHES, LETTER_INCHES = 0.5, 0.075
+"""Width of one entry of a legend without its name, and of a letter of the name."""
 NAMES = {
     "linear_probe": "balanced accuracy (%)",
     "minority": "minority-class accuracy (%)",
@@ -61,6 +64,13 @@ def panels(rows: int, columns: int, width: float, height: float) -> Iterator[tup
         yield figure, list(axes.flat)
 
 
+def draw_line(axis: Axes, x: pd.Series, y: pd.Series, name: str, position: int) -> None:
+    """One method's line; IConE's is bold and above the others."""
+    colour, mark = style_of(name, position)
+    bold: dict[str, Any] = {"linewidth": 2.2, "zorder": 4} if name == "IConE" else {"linewidth": 1.2, "zorder": 3}
+    axis.plot(x, y, color=colour, marker=mark, markersize=4, label=name, **bold)
+
+
 def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_size", by: str = "method") -> None:
     """Mean over data sets and seeds against `x`, with a band of one standard deviation over seeds."""
     means = mean_over_seeds(runs, [by, x], metric)
@@ -69,10 +79,9 @@ def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_siz
         line = line[line["mean"].notna()].sort_values(x)
         if line.empty:
             continue
-        colour, mark = style_of(str(name), position)
+        colour, _ = style_of(str(name), position)
         middle, spread = scale * line["mean"], scale * line["sd"].fillna(0)
-        bold = {"linewidth": 2.2, "zorder": 4} if name == "IConE" else {"linewidth": 1.2, "zorder": 3}
-        axis.plot(line[x], middle, color=colour, marker=mark, markersize=4, label=str(name), **bold)  # type: ignore[arg-type]
+        draw_line(axis, line[x], middle, str(name), position)
         if len(line) > 1:
             axis.fill_between(line[x], middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
         else:  # a band has no width here
@@ -98,7 +107,8 @@ def shared_legend(figure: Figure, axes: Sequence[Axes]) -> None:
         handles, names = axis.get_legend_handles_labels()
         found.update(dict(zip(names, handles, strict=True)))
     if found:
-        columns = max(1, int(figure.get_figwidth() / LEGEND_INCHES))
+        longest = LEGEND_INCHES + LETTER_INCHES * max(map(len, found))
+        columns = max(1, int(figure.get_figwidth() / longest))
         figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(columns, len(found)))
 
 

@@ -1,47 +1,48 @@
 """Memory and wall clock, from the rows of the benchmark (`benchmarks/memory.py`).
 
-A JSON file with a list of rows (or an object with such a list under "rows"): name, method, N, B, regulariser,
-peak_gb, seconds_per_step. `name` says which sweep a row belongs to; rows without it belong to all.
+JSON files with a list of rows under "rows": method, N, B, regulariser, and peak_gb and seconds_per_step where the
+combination is defined and fits.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from icone.errors import InputError
-from icone.experiments.drawing import logarithmic_ticks, panels, say_empty, shared_legend, style_of
+from icone.experiments.drawing import draw_line, logarithmic_ticks, panels, say_empty, shared_legend
 from icone.experiments.grids import TITLES
 from icone.experiments.tables import PaperTable, beside_paper
 
-COLUMNS = ("method", "N", "B", "peak_gb", "seconds_per_step")
-REGULARISERS = {"variance_covariance": "IConE-VCReg", "vcreg": "IConE-VCReg", "sigreg": "IConE-SIGReg"}
+COLUMNS = ("method", "N", "B", "regulariser", "peak_gb", "seconds_per_step")
+LITERAL = "the literal matrix"
+REGULARISERS = {"variance_covariance": "IConE-VCReg", "sigreg": "IConE-SIGReg", "literal": LITERAL}
 SWEEP = (500, 1000, 2000, 5000)
 EPOCHS = 100
 
 
-def read_measurements(path: Path | None) -> pd.DataFrame:
-    """The benchmark's rows with a `title` per method and regulariser; empty where nothing was measured."""
-    if path is None:
-        return pd.DataFrame(columns=[*COLUMNS, "title"])
+def read_measurements(paths: Sequence[Path]) -> pd.DataFrame:
+    """What the benchmark measured, with a `title` per method and regulariser; of what is there twice, the last."""
+    rows = pd.concat([pd.DataFrame(columns=COLUMNS), *map(_rows, paths)]).dropna(subset=["peak_gb"])
+    titles = [REGULARISERS.get(kind, TITLES.get(m, m)) for m, kind in rows[["method", "regulariser"]].to_numpy()]
+    return rows.assign(title=titles).drop_duplicates(["title", "N", "B"], keep="last")
+
+
+def _rows(path: Path) -> pd.DataFrame:
     try:
-        content: Any = json.loads(path.read_text())
+        rows = pd.DataFrame(json.loads(path.read_text())["rows"])
     except (OSError, json.JSONDecodeError) as error:
         raise InputError(f"cannot read the measurements {path}: {error}") from error
-    rows = pd.DataFrame(content["rows"] if isinstance(content, dict) else content)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} has no list of rows: is it written by benchmarks/memory.py?") from error
     if missing := [name for name in COLUMNS if name not in rows]:
         raise InputError(f"{path} has no column {', '.join(missing)}; it needs {', '.join(COLUMNS)}")
-    regulariser = rows["regulariser"] if "regulariser" in rows else pd.Series("", index=rows.index)
-    titles = [
-        REGULARISERS.get(str(kind), TITLES.get(method, method)) if method == "icone" else TITLES.get(method, method)
-        for method, kind in zip(rows["method"], regulariser, strict=True)
-    ]
-    return rows.assign(title=titles)
+    return rows
 
 
 def memory_table(measured: pd.DataFrame) -> PaperTable:
@@ -61,6 +62,7 @@ def memory_table(measured: pd.DataFrame) -> PaperTable:
 
 def sweep_figure(measured: pd.DataFrame, column: str) -> Figure:
     """Memory or wall clock against the number of samples, a panel per batch size."""
+    measured = measured[measured["N"].isin(SWEEP) & (measured["title"] != LITERAL)]
     sizes = sorted(set(measured["B"])) or [1]
     columns = min(4, len(sizes))
     with panels(math.ceil(len(sizes) / columns), columns, 2.5, 2.3) as (figure, axes):
@@ -73,8 +75,7 @@ def sweep_figure(measured: pd.DataFrame, column: str) -> Figure:
                 line = line.sort_values("N")
                 steps = EPOCHS * (line["N"] / line["B"]).map(math.ceil)
                 y = line["peak_gb"] if column == "peak_gb" else line["seconds_per_step"] * steps / 3600
-                colour, mark = style_of(str(name), i)
-                axis.plot(line["N"], y, color=colour, marker=mark, markersize=3.5, label=str(name))
+                draw_line(axis, line["N"], y, str(name), i)
             logarithmic_ticks(axis, sorted(set(part["N"])))
             axis.tick_params(axis="x", rotation=45)
             axis.set(title=f"B = {size}", xlabel="N", ylim=(0, None))

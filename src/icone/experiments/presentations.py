@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Scene:
     name: str
     results: Results
     store: Store
-    measurements: Path | None = None
+    measurements: Sequence[Path] = ()
 
     @property
     def runs(self) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from icone.experiments.drawing import save_figure
 from icone.experiments.frames import collect
 from icone.experiments.options import Options, options_from_json
 from icone.experiments.presentations import Scene
+from icone.experiments.results import read_results
 from icone.experiments.store import Store
 from icone.runs import replacing
 
@@ -23,15 +24,16 @@ def show(
     store: Store,
     out: Path,
     console: Console,
-    measurements: Path | None = None,
+    measurements: Sequence[Path] = (),
 ) -> list[Path]:
     """Print the tables of the named experiments; write them (CSV, Parquet), every run and all figures (PDF, PNG).
 
     Without options of its own an experiment is shown as it was last run in this store.
     """
-    table = store.results()
+    experiments = find_experiments(names)
+    table = store.results() if any(experiment.runs for experiment in experiments) else read_results(store.results_file)
     written: list[Path] = []
-    for experiment in find_experiments(names):
+    for experiment in experiments:
         console.rule(f"{experiment.name}: {', '.join(experiment.labels)}")
         chosen = chosen_options(experiment, options, store)
         cells = experiment.grid(chosen)
@@ -67,8 +69,9 @@ def _not_the_papers(options: Options) -> str:
 
 
 def _save_runs(runs: pd.DataFrame, folder: Path) -> list[Path]:
-    """One row per run with all its figures."""
+    """One row per run that has ended, with all its figures."""
     written = [folder / "runs.csv", folder / "runs.parquet"]
+    runs = runs[runs["status"] != "missing"]
     plain = runs.astype({"variant": str}) if "variant" in runs else runs
     with replacing(written[0]) as temporary:
         plain.to_csv(temporary, index=False)
