@@ -22,8 +22,9 @@ from icone.methods.heads import ProjectionHead
 
 STEADY = 10.0
 """Usual gradients of an anchor by which Adam divides at least."""
-HEAD_INSTANCES = 64
-"""Over which the head's BatchNorm takes its statistics. The noise of fewer is all that the head adds to a target."""
+HEAD_INSTANCES = 32
+"""Over which the head's BatchNorm takes its statistics: twice as many as over which it centres gradients. With as many
+as that features have half the rank, and a longer window lags behind the weights at batch size 1."""
 
 
 class AnchorTable(nn.Module):
