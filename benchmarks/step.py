@@ -8,7 +8,8 @@ views and diversity included. The loops take turns in one process. `eager` is th
 operation; `uncompiled` (in the file) is our captured step without the compiler, which starts sooner; `compiled` is the
 eager one with the encoder under torch.compile, as one would add it to a loop of one's own;
 `lightly` is SimCLR's step built from lightly's modules on the same encoder, with ready views, or where lightly is not
-installed from equal ones, which the file says; SimCLR has no batch of one, so at B = 1 its step has two instances.
+installed from equal ones, as is said below the table; SimCLR has no batch of one, so at B = 1 its step has two
+instances.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class LightlyStep(Engine):
 
     def __init__(self, case: Case, device: torch.device) -> None:
         encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
-        head, self.criterion, self.modules = simclr_modules(int(encoder.num_features))  # type: ignore[arg-type]
+        head, self.criterion, self.made_of = simclr_modules(int(encoder.num_features))  # type: ignore[arg-type]
         self.model = nn.Sequential(encoder, head).to(device).train()
         self.views = torch.rand(2, max(case.batch, 2), case.channels, *(case.size,) * case.dims, device=device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
@@ -330,6 +331,8 @@ def main(
             keep()
     console = Console()
     console.print(table)
+    for modules in {row["lightly_modules"] for row in found if "lightly_modules" in row}:
+        console.print(f"lightly: {modules}")
     console.print("  ".join(str(value) for value in list(figures.values())[:4]))
 
 
@@ -366,7 +369,7 @@ def measure(
         engine, place = maker(case, device, samples)
         row[peer] = milliseconds(engine, place, case.batch, max(steps // 5, 3))
         if isinstance(engine, LightlyStep):
-            row["lightly_modules"] = engine.modules
+            row["lightly_modules"] = engine.made_of
     return row
 
 

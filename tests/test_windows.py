@@ -195,3 +195,13 @@ def test_the_recipe_decides_whether_encoders_have_windows() -> None:
     assert all(isinstance(network.bn1, WindowedBatchNorm) for network in (method.encoder, method.teacher_encoder))
     printed: Any = make_method(PretrainConfig(**{**vars(config), "recipe": "paper"}), data)
     assert type(printed.encoder.bn1) is nn.BatchNorm3d
+
+
+@pytest.mark.parametrize(("batch_size", "rate"), [(1, 2 / 33), (16, 2 / 3), (64, 1.0)])
+def test_the_head_of_icone_has_statistics_of_32_and_gradients_of_16(batch_size: int, rate: float) -> None:
+    config = PretrainConfig(source="synthetic:gaussians@x70", batch_size=batch_size, views=3)
+    method: Any = make_method(config, load_data(config))
+    (layer,) = [m for m in method.head.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    assert isinstance(layer, WindowedBatchNorm)
+    assert layer.rate == pytest.approx(rate)
+    assert layer.gradient_rows == 16 * 3

@@ -1,4 +1,4 @@
-"""BatchNorm for batches too small to have statistics: it takes them over the last instances as well."""
+"""BatchNorm over as many instances as it needs, whatever the batch has: the last ones as well, or groups of it."""
 
 from __future__ import annotations
 

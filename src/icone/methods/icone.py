@@ -24,7 +24,7 @@ STEADY = 10.0
 """Usual gradients of an anchor by which Adam divides at least."""
 HEAD_INSTANCES = 32
 """Over which the head's BatchNorm takes its statistics: twice as many as over which it centres gradients. With as many
-as that features have half the rank, and a longer window lags behind the weights at batch size 1."""
+as that features have two thirds of the rank or less, and a longer window lags behind the weights at batch size 1."""
 
 
 class AnchorTable(nn.Module):
