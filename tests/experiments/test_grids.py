@@ -54,6 +54,14 @@ def test_experiments_share_runs() -> None:
     assert keys("batch-size-3d", Options(seeds=3)) < curves
 
 
+def test_collapse_varies_the_printed_objective_and_shares_the_default_runs() -> None:
+    cells = grids.collapse(Options())
+    assert len({cell.spec.key for cell in cells}) == len(cells) == 7 * 4 * 5
+    default = {cell.spec.key for cell in cells if cell.labels["variant"] == "default recipe"}
+    assert default < keys("batch-size-3d", Options())
+    assert {c.spec.config.recipe for c in cells if c.spec.key not in default} == {"paper"}
+
+
 def test_all_methods_and_seeds_see_one_split() -> None:
     for cell in grids.stability(Options()):
         config = cell.spec.config

@@ -7,10 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from icone.config import TrainingConfig
 from icone.encoders import build_encoder
 from icone.errors import InputError
 from icone.methods import AnchorTable, IConE, IConELoss, Setting, build_method, chosen_options, parse_options
 from icone.methods.icone import STEADY
+from icone.training.optimizer import build_optimizer
 
 
 def brute_force(z: Tensor, index: Tensor, table: Tensor, per: str) -> Tensor:
@@ -158,12 +160,26 @@ def test_the_recipe_of_the_paper_is_the_printed_objective() -> None:
     assert printed | {"init_std": 0.02} == {
         "hidden": 2048, "out": 0, "diversity": "orthogonality", "normalisation": "pair", "view_weight": 1.0,
         "anchor_weight": 1.0, "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False, "start_at": "random",
-        "decay_anchors": True,
+        "decay_anchors": True, "freeze_anchors": False,
     }  # fmt: skip
     assert chosen_options("icone", ["normalisation=anchor"], "paper")["normalisation"] == "anchor"
     assert chosen_options("icone", [], "icone")["start_at"] == "features"
     assert chosen_options("icone_instance", [], "paper")["start_at"] == "random"
     assert chosen_options("simclr", [], "paper") == chosen_options("simclr", [], "icone")
+
+
+def test_frozen_anchors_stay_where_they_are_and_the_encoder_learns() -> None:
+    encoder = build_encoder(in_channels=2, spatial_dims=0)
+    method = build_method("icone", encoder, Setting(num_instances=6), ["freeze_anchors=yes"])
+    config = TrainingConfig(batch_size=2)
+    optimizer = build_optimizer(method, config, torch.device("cpu"))
+    before = {name: t.clone() for name, t in method.named_parameters()}
+    losses = method(torch.randn(2, 2, 2), torch.tensor([3, 1]), torch.tensor([-1, -1]), torch.zeros(()))
+    losses["loss"].backward()
+    optimizer.step()
+    unchanged = [name for name, t in method.named_parameters() if torch.equal(t, before[name])]
+    assert unchanged == ["objective.anchors.weight"]
+    assert losses["diversity"] > 0
 
 
 def test_anchors_may_start_at_unit_length() -> None:

@@ -1,4 +1,4 @@
-"""Every table and figure of the paper by name: what it needs, its runs, and how results become pictures."""
+"""Every table and figure of the paper by name, and ours: what it needs, its runs, and how results become pictures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ THREE = "6 3D sets, 64³"
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper."""
+    """A table or figure of the paper, or one of ours."""
 
     name: str
     labels: tuple[str, ...]
-    """LaTeX labels of what it reproduces."""
+    """LaTeX labels of what it reproduces; none where the paper has nothing like it."""
     needs: str
     grid: Callable[[Options], list[Cell]]
     present: Callable[[Scene], Presentation]
@@ -44,6 +44,7 @@ _ALL = [
     Experiment("imbalance", ("fig:imbalance",), BOTH, grids.imbalance, show.imbalance),
     Experiment("supervised", ("tab:supervised",), BOTH, grids.supervised, show.supervised),
     Experiment("regulariser", ("tab:main_ablation_regularizer",), BOTH, grids.regularisers, show.regulariser),
+    Experiment("collapse", (), "adrenalmnist3d", grids.collapse, show.collapse),
     Experiment("hyperparameters", ("tab:hyperparams",), "nothing", grids.nothing, show.hyperparameters),
     Experiment("per-dataset-2d", ("fig:per_dataset_2d",), TWO, grids.stability_2d, show.per_dataset),
     Experiment("per-dataset-3d", ("fig:per_dataset_3d",), THREE, grids.stability_3d, show.per_dataset),

@@ -38,6 +38,15 @@ REGULARISERS = {
     "IConE-VCReg": "diversity=variance_covariance",
     "IConE-SIGReg": "diversity=sigreg",
 }
+PRINTED_VARIANTS = {
+    "as printed": (),
+    "per anchor": ("normalisation=anchor",),
+    "VCReg": ("diversity=variance_covariance",),
+    "SIGReg": ("diversity=sigreg",),
+    "no diversity": ("diversity_weight=0",),
+    "frozen anchors": ("freeze_anchors=true",),
+}
+"""What could keep the printed objective from collapsing at small batches."""
 IMBALANCE = (1, 2, 5, 10, 20, 50)
 """Ratios k; the paper's are readable in a picture only."""
 SIZES = (500, 1000, 2000, 5000)
@@ -144,6 +153,23 @@ def regularisers(options: Options) -> list[Cell]:
         for data in _few(options, dims)
         for title, changes in variants.items()
         for size in _batch_sizes(options, BATCH_SIZES[:-1])
+        for seed in _seeds(options)
+    ]
+
+
+def collapse(options: Options) -> list[Cell]:
+    """The printed objective with other ways to keep anchors apart or none, and the default recipe; 3D alone."""
+    if not options.datasets and not options.smoke:
+        options = dataclasses.replace(options, datasets=("adrenalmnist3d",))
+    variants: dict[str, dict[str, Any]] = {
+        title: {"extra": extra, "recipe": "paper"} for title, extra in PRINTED_VARIANTS.items()
+    }
+    variants["default recipe"] = {"recipe": "icone"}
+    return [
+        _cell(options, data, "icone", size, seed, {"variant": title}, **changes)
+        for data in _few(options, 3)
+        for title, changes in variants.items()
+        for size in _batch_sizes(options, (1, 4, 16, 64))
         for seed in _seeds(options)
     ]
 

@@ -20,6 +20,7 @@ from icone.experiments.tables import PERCENT, PaperTable, beside_paper, metric_t
 from icone.methods import method_options
 
 NOT_SHOWN = "not in the paper's figure"
+NOT_PRINTED = "not in the paper"
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,22 @@ def supervised(scene: Scene) -> Presentation:
     measured = scene.runs.dropna(subset=["untrained_linear_probe"]).assign(method="untrained encoder", batch_size="any")
     untrained = metric_table(measured, name="untrained", title="untrained encoder (%)", row="method",
                              keys=["dims"], metric="untrained_linear_probe",
-                             absent="not in the paper")  # fmt: skip
+                             absent=NOT_PRINTED)  # fmt: skip
     return Presentation([table, untrained])
 
 
 def regulariser(scene: Scene) -> Presentation:
     return Presentation([_accuracy(scene, row="variant", keys=["dims", "batch_size"], printed="regulariser")])
+
+
+def collapse(scene: Scene) -> Presentation:
+    """Probe, kNN-5 and RankMe of the objective's variants against batch size."""
+    titles = {"linear_probe": "linear probe (%)", "knn_5": "kNN-5 (%)", "rankme": "RankMe"}
+    return Presentation([
+        metric_table(scene.runs, name=metric, title=title, row="variant", keys=["dataset", "batch_size"],
+                     metric=metric, absent=NOT_PRINTED)
+        for metric, title in titles.items()
+    ])  # fmt: skip
 
 
 def dataset_size(scene: Scene) -> Presentation:

@@ -180,6 +180,7 @@ class IConE(Anchored):
         init_unit: bool = False,
         start_at: str = "features",
         decay_anchors: bool = True,
+        freeze_anchors: bool = False,
     ) -> None:
         super().__init__(encoder, setting, start_at)
         self.decay_anchors = decay_anchors
@@ -196,6 +197,7 @@ class IConE(Anchored):
             init_std=init_std * setting.lr_factor,
             init_unit=init_unit,
         )
+        self.table.weight.requires_grad_(not freeze_anchors)
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         repulsion = self.beside.compute(self.objective.diversity, self.objective.anchors.weight)
