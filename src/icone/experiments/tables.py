@@ -24,7 +24,7 @@ MANY = 7
 """Columns of numbers that fit into a terminal of 80 characters."""
 SMALL = {"alignment", "uniformity"}
 """Metrics of the order of one, which need two decimals."""
-PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "untrained_linear_probe"}
+PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "recognition", "untrained_linear_probe"}
 
 
 @dataclass(frozen=True)
