@@ -9,11 +9,10 @@ from torch import Tensor
 
 from icone.diversity import orthogonality
 from icone.errors import InputError
-from icone.tiling import Tiling
 
 kernel = pytest.importorskip("icone.diversity.kernel", reason="Triton comes with torch for CUDA")
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for machines without a GPU")
-TILING = Tiling(32, 16, 4, 1)
+TILING = kernel.Tiling(32, 16, 4, 1)
 
 
 def brute_force(unit: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:

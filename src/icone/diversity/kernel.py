@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
-
-from icone.tiling import Tiling
 
 CHUNK = 128
 """Columns of the table that are multiplied at a time; narrower and uneven tables are padded with zeros."""
@@ -19,6 +19,17 @@ similarities (times 256) stay normal numbers. A power of two: it changes no digi
 SHARE = 3
 """One processor in three works on a small table: it is done while the encoder computes on the others, and with all
 of them it would be done sooner, but the encoder would have to wait for it."""
+
+
+class Tiling(NamedTuple):
+    """How the kernel cuts the problem: rows of a program, rows that it meets at a time, warps, stages in flight."""
+
+    rows: int
+    others: int
+    warps: int
+    stages: int
+
+
 TILING = Tiling(128, 32, 8, 3)
 
 

@@ -7,13 +7,22 @@ the result of every head goes to its columns. Matrix products take the type of t
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
-from icone.tiling import Tiling
+
+class Tiling(NamedTuple):
+    """How a kernel cuts the problem: tokens of a program, tokens that it meets at a time, warps, stages in flight."""
+
+    rows: int
+    others: int
+    warps: int
+    stages: int
+
 
 FORWARD = Tiling(64, 64, 4, 2)
 BACKWARD = Tiling(64, 64, 4, 2)
