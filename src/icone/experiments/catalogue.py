@@ -29,6 +29,11 @@ class Experiment:
     present: Callable[[Scene], Presentation]
 
     @property
+    def reproduces(self) -> str:
+        """For people to read."""
+        return ", ".join(self.labels) or "not in the paper"
+
+    @property
     def runs(self) -> bool:
         """Whether it needs runs at all."""
         return self.grid is not grids.nothing

@@ -58,9 +58,9 @@ def experiment_lines(options: Options, store: Store) -> list[Line]:
         estimates = [_seconds(cell, pace) for cell in left]
         lines.append(
             Line(
-                experiment.name, ", ".join(experiment.labels) or "ours, not the paper's", experiment.needs, len(cells),
-                found.count("done"), found.count("undefined"), found.count("failed"),
-                sum(s for s, _ in estimates) / 3600, any(modelled for _, modelled in estimates),
+                experiment.name, experiment.reproduces, experiment.needs, len(cells), found.count("done"),
+                found.count("undefined"), found.count("failed"), sum(s for s, _ in estimates) / 3600,
+                any(modelled for _, modelled in estimates),
             )
         )  # fmt: skip
     return lines

@@ -34,7 +34,7 @@ def show(
     table = store.results() if any(experiment.runs for experiment in experiments) else read_results(store.results_file)
     written: list[Path] = []
     for experiment in experiments:
-        console.rule(f"{experiment.name}: {', '.join(experiment.labels)}")
+        console.rule(f"{experiment.name}: {experiment.reproduces}")
         chosen = chosen_options(experiment, options, store)
         cells = experiment.grid(chosen)
         results = collect(cells, table)
