@@ -1,8 +1,8 @@
 """From files to batches: sources, preparation (one size, one intensity range), subsets, loader."""
 
 from icone.data.dataset import Dataset
+from icone.data.identity import InstanceChange, compare_instances, file_digest
 from icone.data.inspection import Facts, Inspection, Problem, inspect_source
-from icone.data.instances import InstanceChange, compare_instances, file_digest
 from icone.data.labels import read_labels
 from icone.data.loader import Batch, Loader, where_samples_are
 from icone.data.loading import Data, load_data, load_for_inference
