@@ -37,9 +37,10 @@ from torch import Tensor, nn
 from icone.config import PretrainConfig
 from icone.data import Loader
 from icone.diversity import orthogonality
-from icone.encoders import arrange_for_cuda, build_encoder, window_batch_norm
+from icone.encoders import arrange_for_cuda, build_encoder
 from icone.losses import nt_xent
 from icone.methods import Setting, build_method
+from icone.nn import convert_batch_norm
 from icone.training.allocation import free_gpu_memory, keep_freed_memory
 from icone.training.engine import EagerEngine, Engine
 from icone.training.place import Place
@@ -95,7 +96,7 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     config = PretrainConfig(source="random", batch_size=case.batch, seed=seed, **settings)
     shape = (case.size,) * case.dims
     encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
-    window_batch_norm(encoder, case.batch)
+    convert_batch_norm(encoder, case.batch)
     setting = Setting(num_instances=case.instances, batch_size=case.batch)
     method = build_method(config.method, encoder, setting, config.options, config.recipe)
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from icone.encoders import build_encoder, check_batch_norm, num_features, window_batch_norm
+from icone.encoders import build_encoder, check_batch_norm, num_features
 from icone.encoders.layers import PatchConv2d, SmallMapConv3d, StemConv3d, fold_stem, halving_maximum
 from icone.errors import InputError
+from icone.nn import convert_batch_norm
 
 
 @pytest.mark.parametrize(
@@ -129,12 +130,12 @@ def test_convolutions_of_small_maps_are_those_of_the_library(edge: int, stride: 
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("windowed", [False, True])
-def test_volumes_keep_one_layout_through_the_network(windowed: bool) -> None:
+@pytest.mark.parametrize("converted", [False, True])
+def test_volumes_keep_one_layout_through_the_network(converted: bool) -> None:
     """Layouts that meet in one operation made it five times slower."""
     encoder = build_encoder("resnet18_3d", spatial_dims=3, in_channels=1, size=64, width=0.125)
-    if windowed:
-        window_batch_norm(encoder, 1)
+    if converted:
+        convert_batch_norm(encoder, 1)
     layouts = {}
     for name, module in encoder.named_modules():
         module.register_forward_hook(lambda _, __, result, name=name: layouts.update({name: result}))

@@ -10,9 +10,10 @@ from torch import nn
 
 from icone.config import PretrainConfig, TrainingConfig
 from icone.data import Data, Preparation
-from icone.encoders import build_encoder, check_batch_norm, window_batch_norm
+from icone.encoders import build_encoder, check_batch_norm
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, method_class
+from icone.nn import convert_batch_norm
 from icone.views import Views, build_views
 
 
@@ -41,7 +42,7 @@ def make_method(config: PretrainConfig, data: Data) -> Method:
     preparation, train = data.preparation, data.train
     encoder = make_encoder(config, preparation)
     if config.recipe != "paper":
-        window_batch_norm(encoder, config.batch_size)
+        encoder = convert_batch_norm(encoder, config.batch_size)
     rows = method_class(config.method).encoder_rows(config.batch_size, config.views)
     check_batch_norm(encoder, (preparation.channels, *preparation.size), rows)
     setting = Setting(

@@ -11,7 +11,6 @@ from icone.encoders.building import (
 )
 from icone.encoders.layers import arrange_for_cuda
 from icone.encoders.regions import Region, regions
-from icone.encoders.windows import Windows, window_batch_norm
 
 __all__ = [
     "DEFAULT_ENCODER",
@@ -19,11 +18,9 @@ __all__ = [
     "MLP",
     "VOLUME_ENCODERS",
     "Region",
-    "Windows",
     "arrange_for_cuda",
     "build_encoder",
     "check_batch_norm",
     "num_features",
     "regions",
-    "window_batch_norm",
 ]

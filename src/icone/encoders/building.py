@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders.layers import PatchConv2d
-from icone.encoders.windows import WindowedBatchNorm
 from icone.errors import InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
@@ -168,7 +167,7 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> N
     layers = [
         (name, module)
         for name, module in encoder.named_modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, WindowedBatchNorm)
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
     ]
     hooks = [
         layer.register_forward_pre_hook(lambda _, args, name=name: counts.append((name, args[0][0, 0].numel() * rows)))

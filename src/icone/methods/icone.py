@@ -14,17 +14,18 @@ from torch import Tensor, nn
 
 from icone.config import REFERENCE_INSTANCES
 from icone.diversity import DIVERSITY, Beside
-from icone.encoders import Region, num_features, window_batch_norm
+from icone.encoders import Region, num_features
 from icone.errors import unknown_name
 from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
 from icone.methods.heads import ProjectionHead
+from icone.nn import convert_batch_norm
 
 STEADY = 10.0
 """Usual gradients of an anchor by which Adam divides at least."""
-HEAD_INSTANCES = 32
-"""Over which the head's BatchNorm takes its statistics: twice as many as over which it centres gradients. With as many
-as that features have two thirds of the rank or less, and a longer window lags behind the weights at batch size 1."""
+HEAD_SAMPLES = 32
+"""Samples over which the BatchNorm of the head averages its statistics. With 16, features lose a third of their RankMe;
+with 64, the averages lag behind the weights at batch size 1."""
 
 
 class AnchorTable(nn.Module):
@@ -238,7 +239,7 @@ def projection(features: int, hidden: int, out: int, setting: Setting) -> nn.Mod
     if out == 0:
         return nn.Identity()
     head = ProjectionHead([features, hidden, out], "batch")
-    window_batch_norm(head, setting.batch_size, HEAD_INSTANCES, REFERENCE_INSTANCES * setting.num_views)
+    convert_batch_norm(head, setting.batch_size, HEAD_SAMPLES, REFERENCE_INSTANCES * setting.num_views)
     return head
 
 

@@ -67,7 +67,7 @@ class Fit:
                 known = rows or [None] * len(loader.dataset)
                 fresh = [new for new, row in enumerate(known) if row is None]
                 with self.engine.aside():
-                    start(method, views, loader, self.step.windows, fresh, progress)
+                    start(method, views, loader, self.step.batch_norms, fresh, progress)
 
     def steps(self) -> Iterator[None]:
         """Train to the end of the last epoch; yields after every step, all of them `here`."""

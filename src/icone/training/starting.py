@@ -10,8 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from icone.config import REFERENCE_INSTANCES
 from icone.data import Loader
-from icone.encoders import Windows
 from icone.methods import Method
+from icone.nn import MovingAverageBatchNorm, MovingStatistics
 from icone.views import Views
 
 SETTLING_PASSES = 64
@@ -23,7 +23,7 @@ def start(
     method: Method,
     views: Views,
     loader: Loader,
-    windows: Windows,
+    batch_norms: MovingStatistics,
     new: Sequence[int],
     progress: Callable[[int, int], None],
 ) -> None:
@@ -37,7 +37,7 @@ def start(
         return method.embed(views.plain(images)[:, None])[:, 0]
 
     if len(new) == instances:
-        _settle(method, windows, embed, instances)
+        _settle(method, batch_norms, embed, instances)
     method.eval()
     features = []
     for rows in torch.arange(instances).split(REFERENCE_INSTANCES):
@@ -47,10 +47,10 @@ def start(
     method.train()
 
 
-def _settle(method: Method, windows: Windows, embed: Callable[[Tensor], Tensor], instances: int) -> None:
+def _settle(method: Method, batch_norms: MovingStatistics, embed: Callable[[Tensor], Tensor], instances: int) -> None:
     """Give BatchNorm layers the statistics of the untrained network; without any they normalise nothing in evaluation,
     and features are those of a network that is never trained."""
-    if not any(isinstance(module, _BatchNorm) for module in method.modules()):
+    if not any(isinstance(module, _BatchNorm | MovingAverageBatchNorm) for module in method.modules()):
         return
     # Neighbours in a folder are often of one class.
     mixed = torch.randperm(instances, generator=torch.Generator().manual_seed(0))
@@ -58,4 +58,4 @@ def _settle(method: Method, windows: Windows, embed: Callable[[Tensor], Tensor],
     for rows in mixed.split(REFERENCE_INSTANCES)[:SETTLING_PASSES]:
         if len(rows) > 1:
             embed(rows)
-            windows.take()
+            batch_norms.update()

@@ -34,7 +34,7 @@ def save_state(run: Run, step: TrainStep, done: int, history: list[dict[str, Any
     """Write the state file in one atomic replacement."""
     tensors = {
         **{f"method/{name}": t for name, t in step.method.state_dict().items()},
-        **{f"window/{name}": t for name, t in step.windows.tensors().items()},
+        **{f"batch_norm/{name}": t for name, t in step.batch_norms.tensors().items()},
         **{f"optimizer/{name}": t for name, t in optimizer_state(step).items()},
         **{f"meter/{name}": t for name, t in step.meter.state().items()},
         **{f"random/{name}": t for name, t in _random_state(step.count.device).items()},
@@ -60,7 +60,7 @@ def restore(step: TrainStep, saved: SavedState) -> None:
         step.method.load_state_dict(saved.part("method"))
     except RuntimeError as error:
         raise InputError(f"the saved state does not fit this configuration: {error}") from error
-    step.windows.load(saved.part("window"))
+    step.batch_norms.load(saved.part("batch_norm"))
     load_optimizer_state(step, saved.part("optimizer"))
     step.meter.load(saved.part("meter"))
     step.count.fill_(saved.step)
@@ -89,7 +89,7 @@ def restore_extended(step: TrainStep, saved: SavedState, rows: list[int | None])
     fresh_method = step.method.state_dict()
     known_method = saved.part("method")
     step.method.load_state_dict({n: merged(n, fresh_method[n], t) for n, t in known_method.items()})
-    step.windows.load(saved.part("window"))
+    step.batch_norms.load(saved.part("batch_norm"))
     parameters = dict(step.method.named_parameters())
     moments: dict[str, Tensor] = {}
     for key, known in saved.part("optimizer").items():

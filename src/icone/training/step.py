@@ -10,8 +10,8 @@ from torch import Tensor
 
 from icone.config import PretrainConfig
 from icone.data import Batch
-from icone.encoders import Windows
 from icone.methods import Method
+from icone.nn import MovingStatistics
 from icone.training.meter import Meter
 from icone.training.optimizer import build_optimizer, pace, set_learning_rate
 from icone.views import Views
@@ -54,7 +54,7 @@ class TrainStep:
         self.total_steps = total_steps
         self.optimizer = build_optimizer(method, config, device)
         self.lr = pace(config).lr
-        self.windows = Windows(method)
+        self.batch_norms = MovingStatistics(method)
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
@@ -79,7 +79,7 @@ class TrainStep:
             with self.arranged.last_backward() if number == len(batches) else nullcontext():
                 share = len(batch.index) / instances
                 (terms["loss"] if share == 1 else terms["loss"] * share).backward()
-            self.windows.take()
+            self.batch_norms.update()
         if not self.arranged.updates:
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
@@ -91,7 +91,7 @@ class TrainStep:
         """Everything that a step changes, random generators and the place in the data aside."""
         return [
             *self.method.state_dict(keep_vars=True).values(),
-            *self.windows.tensors().values(),
+            *self.batch_norms.tensors().values(),
             *(tensor for state in self.optimizer.state.values() for tensor in state.values()),
             self.optimizer.param_groups[0]["lr"],
             *self.meter.tensors(),
