@@ -68,6 +68,12 @@ class Method(nn.Module, ABC):
         progress: 0-d, 0 at the first step and 1 after the last.
         """
 
+    def before_step(self) -> None:
+        """Called before every optimizer step, which has one pass, or several whose gradients are accumulated.
+
+        What the passes of a step gather for `after_step` begins empty here, also after a step that failed.
+        """
+
     def after_step(self, progress: Tensor) -> None:
         """Called after every optimizer step: moving averages and the like."""
 
@@ -96,8 +102,8 @@ class Method(nn.Module, ABC):
         return {}
 
     def encoders(self) -> list[nn.Module]:
-        """The encoder and its moving copies."""
-        return [module for module in self.children() if type(module) is type(self.encoder)]
+        """The encoder; a method with moving copies of it adds them."""
+        return [self.encoder]
 
     def compiled_parts(self) -> list[Region]:
         """Methods of its modules, besides the encoders, that are worth compiling on a GPU."""
