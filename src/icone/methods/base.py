@@ -50,13 +50,16 @@ class Method(nn.Module, ABC):
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
 
+    smallest_batch: int
+    """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
 
     def __init__(self, encoder: nn.Module, setting: Setting, *, smallest_batch: int | None = None) -> None:
         """`smallest_batch` replaces `min_batch_size`, which holds for the defaults, if an option moves it."""
         super().__init__()
-        self._check(setting, self.min_batch_size if smallest_batch is None else smallest_batch)
+        self.smallest_batch = self.min_batch_size if smallest_batch is None else smallest_batch
+        self._check(setting, self.smallest_batch)
         self.encoder = encoder
         self.setting = setting
 
