@@ -1,15 +1,23 @@
-"""Time of one training step: our captured engine beside ordinary loops over the same modules, in one run.
+"""Time of one training step: our captured engine beside competent plain loops over the same encoder, in one run.
 
-    python benchmarks/step.py                       # what the machine has: a GPU, or the CPU
-    python benchmarks/step.py --only vit-b1 --steps 200
+    python benchmarks/step.py --out step.json       # what the machine has: a GPU, or the CPU
+    python benchmarks/step.py --only vit-b1 --peers fused graph
+    python benchmarks/step.py --details             # also without compiler or diversity, several runs, memory
 
-Every row builds the method, views, optimizer and data from scratch and times steps from indices to updated weights,
-views and diversity included. The loops take turns in one process. `eager` is the same step called operation by
-operation; `uncompiled` (in the file) is our captured step without the compiler, which starts sooner; `compiled` is the
-eager one with the encoder under torch.compile, as one would add it to a loop of one's own;
-`lightly` is SimCLR's step built from lightly's modules on the same encoder, with ready views, or where lightly is not
-installed from equal ones, as is said below the table; SimCLR has no batch of one, so at B = 1 its step has two
-instances.
+Ours is timed from indices to updated weights: views, head, diversity and schedules included. Peers do less, which
+favours them: ready views lie on the device, there is no head and no anchor table, and the loss of `fused`,
+`reduce-overhead` and `graph` is 1 − cos between the two views of an instance. All have two views an instance, bf16
+autocast on a GPU, TF32, cuDNN's own search for kernels, channels last for volumes, and the layers of PyTorch, timm and
+MONAI as they come.
+
+`fused`: called operation by operation, with the fused AdamW. `reduce-overhead`: model and loss under
+`torch.compile(mode="reduce-overhead")`, which captures both passes, and the fused AdamW. `graph`: the whole step
+(`torch.compile` of model and loss, backward pass, fused AdamW) in one CUDA graph. `lightly`: SimCLR's step from
+lightly's modules, or where lightly is not installed from equal ones, as is said below the table; SimCLR has no batch of
+one, so at B = 1 its step has two instances.
+
+All loops of a case take turns, round by round, and the last column compares with the strongest peer. A loop that fails
+is named, and the others go on. The file holds what was measured so far after every round.
 """
 
 from __future__ import annotations
@@ -17,15 +25,18 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import math
 import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +49,8 @@ from icone.config import PretrainConfig
 from icone.data import Loader
 from icone.diversity import orthogonality
 from icone.encoders import arrange_for_cuda, build_encoder
+from icone.encoders.layers import HalvingMaxPool3d, PatchConv2d, SmallMapConv3d, StemConv3d
+from icone.errors import InputError
 from icone.losses import nt_xent
 from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
@@ -46,6 +59,10 @@ from icone.training.engine import EagerEngine, Engine
 from icone.training.place import Place
 from icone.training.step import TrainStep
 from icone.views import build_views
+
+WARM_UPS = 5
+ROUNDS = 5
+ROUND_MILLISECONDS = 500.0
 
 
 @dataclass(frozen=True)
@@ -130,10 +147,123 @@ def eager(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place
     return EagerEngine(step, loader), Place(device, reduced=True)
 
 
-def compiled(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place]:
-    step, loader = build(case, device, samples)
-    step.method.encoder.compile()
-    return EagerEngine(step, loader), Place(device, reduced=True)
+@dataclass(frozen=True)
+class Loop:
+    """Something that takes training steps; `here` is around all of them, `rewind` before a round."""
+
+    step: Callable[[], None]
+    rewind: Callable[[], None] = lambda: None
+    here: Callable[[], AbstractContextManager[None]] = nullcontext
+    made_of: str = ""
+
+
+def loop_of(engine: Engine, place: Place, batch: int) -> Loop:
+    return Loop(partial(engine, (batch,)), partial(engine.loader.begin, 0), place.here)
+
+
+def ours(case: Case, device: torch.device, samples: Any) -> Loop:
+    """The step of `icone pretrain`: captured and compiled on a GPU, eager on a CPU."""
+    engine, place = (captured if device.type == "cuda" else eager)(case, device, samples)
+    return loop_of(engine, place, case.batch)
+
+
+def plain_encoder(case: Case) -> nn.Module:
+    """The encoder of the case with the layers of its library; ours are subclasses with another `forward`."""
+    network = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
+    usual: dict[type[nn.Module], type[nn.Module]] = {
+        PatchConv2d: nn.Conv2d,
+        StemConv3d: nn.Conv3d,
+        SmallMapConv3d: nn.Conv3d,
+        HalvingMaxPool3d: nn.MaxPool3d,
+    }
+    for module in network.modules():
+        module.__class__ = usual.get(type(module), type(module))
+    return network.to(memory_format=torch.channels_last_3d) if case.dims == 3 else network
+
+
+def ready_views(case: Case, device: torch.device, instances: int) -> Tensor:
+    """Two views of each instance, first views first: (2·B, C, *size)."""
+    views = torch.rand(2 * instances, case.channels, *(case.size,) * case.dims, device=device)
+    return views.contiguous(memory_format=torch.channels_last_3d) if case.dims == 3 else views
+
+
+class Aligned(nn.Module):
+    """What peers train: an encoder, and 1 − cos between the features of the two views."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, views: Tensor) -> Tensor:
+        with torch.autocast(views.device.type, torch.bfloat16, enabled=views.is_cuda):
+            features = self.encoder(views)
+        first, second = features.float().chunk(2)
+        return (1 - F.cosine_similarity(first, second)).mean()
+
+
+class PlainStep:
+    """Forward pass, backward pass and fused AdamW on ready views; with a `mode`, under torch.compile."""
+
+    def __init__(self, case: Case, device: torch.device, mode: str | None = None) -> None:
+        self.model = Aligned(plain_encoder(case)).to(device).train()
+        self.views = ready_views(case, device, case.batch)
+        on_device = device.type == "cuda" and mode is not None  # its count of steps too, as a captured step needs it
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True, capturable=on_device)
+        self.loss: Callable[[Tensor], Tensor] = self.model
+        if mode is not None:
+            self.loss = torch.compile(self.model, mode=mode, dynamic=False)
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.compiler.cudagraph_mark_step_begin()
+        self.loss(self.views).backward()
+        self.optimizer.step()
+
+
+class GraphStep(PlainStep):
+    """The compiled step, captured whole."""
+
+    def __init__(self, case: Case, device: torch.device) -> None:
+        if device.type != "cuda":
+            raise InputError("a CUDA graph needs a GPU")
+        super().__init__(case, device, mode="default")
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                super().__call__()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream):
+            super().__call__()
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
+def fused(case: Case, device: torch.device, samples: Any) -> Loop:
+    return Loop(PlainStep(case, device), here=tuned)
+
+
+def reduce_overhead(case: Case, device: torch.device, samples: Any) -> Loop:
+    return Loop(PlainStep(case, device, mode="reduce-overhead"), here=tuned)
+
+
+def graph(case: Case, device: torch.device, samples: Any) -> Loop:
+    with tuned():
+        return Loop(GraphStep(case, device), here=tuned)
+
+
+@contextmanager
+def tuned() -> Iterator[None]:
+    """What one sets for shapes that stay the same: TF32, and cuDNN tries out its kernels."""
+    precision, search = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.benchmark = search
 
 
 def simclr_modules(features: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
@@ -153,19 +283,18 @@ def _nt_xent(first: Tensor, second: Tensor) -> Tensor:
     return nt_xent(torch.stack([first, second], dim=1), temperature=0.5)
 
 
-class LightlyStep(Engine):
+class LightlyStep:
     """SimCLR as lightly's examples write it: encoder, projection head, NT-Xent, AdamW; views are given."""
 
     def __init__(self, case: Case, device: torch.device) -> None:
-        encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
+        encoder = plain_encoder(case)
         head, self.criterion, self.made_of = simclr_modules(int(encoder.num_features))  # type: ignore[arg-type]
         self.model = nn.Sequential(encoder, head).to(device).train()
-        self.views = torch.rand(2, max(case.batch, 2), case.channels, *(case.size,) * case.dims, device=device)
+        self.views = ready_views(case, device, max(case.batch, 2)).chunk(2)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.device = device
 
-    def __call__(self, sizes: tuple[int, ...]) -> None:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+    def __call__(self) -> None:
+        with torch.autocast(self.views[0].device.type, torch.bfloat16, enabled=self.views[0].is_cuda):
             first, second = (self.model(view).float() for view in self.views)
         loss: Tensor = self.criterion(first, second)
         loss.backward()
@@ -173,43 +302,50 @@ class LightlyStep(Engine):
         self.optimizer.zero_grad()
 
 
-def lightly(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place]:
-    return LightlyStep(case, device), Place(device, reduced=True)
+def lightly(case: Case, device: torch.device, samples: Any) -> Loop:
+    step = LightlyStep(case, device)
+    return Loop(step, here=tuned, made_of=step.made_of)
+
+
+Maker = Callable[[Case, torch.device, Any], Loop]
+Peer = Literal["fused", "reduce-overhead", "graph", "lightly"]
+PEERS: dict[Peer, Maker] = {
+    "fused": fused,
+    "reduce-overhead": reduce_overhead,
+    "graph": graph,
+    "lightly": lightly,
+}
+
+
+def timed(loop: Loop, steps: int) -> float:
+    """Milliseconds of a step, the mean over one round."""
+    with loop.here():
+        loop.rewind()
+        _wait()
+        began = time.perf_counter()
+        for _ in range(steps):
+            loop.step()
+        _wait()
+        return 1000 * (time.perf_counter() - began) / steps
 
 
 def milliseconds(engine: Engine, place: Place, batch: int, steps: int) -> float:
-    """Median over five rounds of the mean time of a step."""
-
-    def rounds() -> float:
-        began = time.perf_counter()
-        for _ in range(steps):
-            engine((batch,))
-        _wait(place)
-        return 1000 * (time.perf_counter() - began) / steps
-
-    with place.here():
-        _rewind(engine)
-        for _ in range(3):
-            engine((batch,))
-        _wait(place)
-        return statistics.median(rounds() for _ in range(5))
+    """Median over the rounds of the mean time of a step."""
+    loop = loop_of(engine, place, batch)
+    timed(loop, WARM_UPS)
+    return statistics.median(timed(loop, steps) for _ in range(ROUNDS))
 
 
 def from_the_start(make: Callable[[], tuple[Engine, Place]], batch: int, steps: int) -> tuple[float, float]:
     """Milliseconds of a step, and the seconds before the first of them."""
     began = time.perf_counter()
     step = milliseconds(*make(), batch, steps)
-    return step, time.perf_counter() - began - 5 * steps * step / 1000
+    return step, time.perf_counter() - began - ROUNDS * steps * step / 1000
 
 
-def _wait(place: Place) -> None:
-    if place.device.type == "cuda":
+def _wait() -> None:
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def _rewind(engine: Engine) -> None:
-    if not isinstance(engine, LightlyStep):
-        engine.loader.begin(0)
 
 
 def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, steps: int) -> float:
@@ -222,7 +358,7 @@ def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, step
     def everyone() -> float:
         for engine, place in engines:
             with place.here():
-                _rewind(engine)
+                engine.loader.begin(0)
         torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in range(steps):
@@ -286,7 +422,8 @@ def without_diversity(case: Case, device: torch.device, samples: Any, steps: int
 def main(
     only: tuple[str, ...] = (),
     steps: int = 100,
-    peers: tuple[str, ...] = ("eager", "compiled", "lightly"),
+    peers: tuple[Peer, ...] = get_args(Peer),
+    details: bool = False,
     runs: int = 5,
     out: Path | None = None,
 ) -> None:
@@ -294,98 +431,150 @@ def main(
 
     Args:
         only: names of the cases (default: all).
-        steps: steps in each of five timed rounds.
+        steps: steps in each of five timed rounds, at most; a round of slow steps has fewer.
         peers: loops to compare with.
-        runs: runs side by side (GPU).
+        details: measure on a GPU also our step without the compiler and without diversity, several runs side by side,
+            the diversity term alone, and memory.
+        runs: runs side by side.
         out: file for the figures, as JSON.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    details = details and device.type == "cuda"
     cases = CASES if device.type == "cuda" else CPU_CASES
-    makers: dict[str, Callable[..., tuple[Engine, Place]]] = {"eager": eager, "compiled": compiled, "lightly": lightly}
     found: list[dict[str, Any]] = []
-    table = Table(title="milliseconds a step, V = 2, views and diversity included")
-    for column in ("case", "ours", "goal", *(f"{peer} (×)" for peer in peers), "diversity adds", f"{runs} runs (×)"):
-        table.add_column(column, justify="right")
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     figures: dict[str, Any] = {
         "date": date.today().isoformat(),
         "hardware": hardware,
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "ours": "views, encoder, head, diversity, AdamW, schedules; milliseconds a step",
+        "peers": "ready views, encoder, 1 - cos of two views (lightly: head and NT-Xent), AdamW; milliseconds a step",
         "rows": found,
     }
 
-    def keep(**more: Any) -> None:
+    def keep() -> None:
         """After every figure: what was measured outlives a run that is cut short."""
-        figures.update(more)
-        print(json.dumps(more or found[-1]), flush=True)
         if out is not None:
             out.write_text(json.dumps(figures, indent=1) + "\n")
 
-    if device.type == "cuda" and not only:
-        keep(diversity=diversity_times(device))
-        keep(peak_gb_vit_b4_100k=peak_memory(Case("vit_small_patch16", 2, 224, 100_000, 4), device))
     for name, case in cases.items():
         if not only or name in only:
-            found.append(measure(name, case, device, steps, {peer: makers[peer] for peer in peers}, runs))
-            table.add_row(*_cells(found[-1], peers))
-            keep()
+            found.append({"case": name, **dataclasses.asdict(case)})
+            makers: dict[str, Maker] = {"ours": ours}
+            makers.update((peer, PEERS[peer]) for peer in peers)
+            measure(found[-1], case, device, steps, makers, keep)
+            if details:
+                found[-1] |= measure_details(case, device, steps, runs, found[-1].get("ours", math.nan))
+                keep()
+            print(json.dumps(found[-1]), flush=True)
+    if details and not only:
+        figures["diversity"] = diversity_times(device)
+        figures["peak_gb_vit_b4_100k"] = peak_memory(Case("vit_small_patch16", 2, 224, 100_000, 4), device)
+        keep()
     console = Console()
-    console.print(table)
+    console.print(table_of(found, peers))
     for modules in {row["lightly_modules"] for row in found if "lightly_modules" in row}:
         console.print(f"lightly: {modules}")
     console.print("  ".join(str(value) for value in list(figures.values())[:4]))
 
 
 def measure(
-    name: str, case: Case, device: torch.device, steps: int, makers: dict[str, Callable[..., Any]], runs: int
-) -> dict[str, Any]:
+    row: dict[str, Any],
+    case: Case,
+    device: torch.device,
+    steps: int,
+    makers: dict[str, Maker],
+    keep: Callable[[], None],
+) -> None:
+    """Milliseconds of a step of every loop, all of them built first and then timed in turns, into the row."""
+    loops: dict[str, Loop] = {}
+    counts: dict[str, int] = {}
+    times: dict[str, list[float]] = {}
+    row |= {"seconds_to_start": {}, "failed": {}}
     samples = RandomSamples(case)
-    row: dict[str, Any] = {"case": name, **dataclasses.asdict(case)}
-    cuda = device.type == "cuda"
-    steps = min(steps, case.instances // case.batch // 6)  # rounds and warm-up stay within an epoch
     gc.collect()  # captured steps of the case before refer to each other
-    if cuda:
+    torch._dynamo.reset()
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    ours = captured if cuda else eager
-    row["ours"], row["seconds_to_start"] = from_the_start(partial(ours, case, device, samples), case.batch, steps)
-    if cuda:
-        row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
-        uncompiled = partial(captured, case, device, samples, compiled=False)
-        row["uncompiled"], row["uncompiled_seconds_to_start"] = from_the_start(uncompiled, case.batch, steps)
-        row["diversity_adds"] = row["ours"] - without_diversity(case, device, samples, steps, ())
-        if case.batch == 1:
-            headless = ("out=0",)  # the table is then as wide as the features
-            engine, place = captured(case, device, samples, options=headless)
-            whole = milliseconds(engine, place, case.batch, steps)
-            row["diversity_adds_headless"] = whole - without_diversity(case, device, samples, steps, headless)
-            del engine, place
-            row["runs"] = side_by_side(case, device, samples, runs, steps)
-            row["runs_ratio"] = row["runs"] / row["ours"]
-    for peer, maker in makers.items():
-        if peer == "eager" and not cuda:
-            continue  # it is ours
-        gc.collect()
-        torch._dynamo.reset()
-        engine, place = maker(case, device, samples)
-        row[peer] = milliseconds(engine, place, case.batch, max(steps // 5, 3))
-        if isinstance(engine, LightlyStep):
-            row["lightly_modules"] = engine.made_of
+
+    def attempt(name: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # compilers and CUDA raise anything, and the other loops are to go on
+            row["failed"][name] = f"{type(error).__name__}: {str(error).strip()[:300]}"
+            loops.pop(name, None)
+            row.pop(name, None)
+            print(f"{row['case']}: {name} failed ({row['failed'][name]})", file=sys.stderr, flush=True)
+        keep()
+
+    def begin(name: str) -> None:
+        began = time.perf_counter()
+        loop = makers[name](case, device, samples)
+        timed(loop, WARM_UPS)
+        row["seconds_to_start"][name] = time.perf_counter() - began
+        most = min(steps, case.instances // case.batch)  # a round stays within an epoch
+        counts[name] = max(3, min(most, int(ROUND_MILLISECONDS / timed(loop, 3))))
+        loops[name], times[name] = loop, []
+        if name == "ours" and device.type == "cuda":
+            row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+        if loop.made_of:
+            row[f"{name}_modules"] = loop.made_of
+
+    def one_round(name: str) -> None:
+        times[name].append(timed(loops[name], counts[name]))
+        row[name] = statistics.median(times[name])
+
+    for name in makers:
+        attempt(name, partial(begin, name))
+    for _ in range(ROUNDS):
+        for name in list(loops):
+            attempt(name, partial(one_round, name))
+    peers = [name for name in loops if name != "ours"]
+    if peers and "ours" in loops:
+        row["strongest"] = min(peers, key=lambda name: row[name])
+        row["ratio"] = row[row["strongest"]] / row["ours"]
+    keep()
+
+
+def measure_details(case: Case, device: torch.device, steps: int, runs: int, whole: float) -> dict[str, Any]:
+    """What parts of our step cost, where the whole takes so many milliseconds."""
+    samples = RandomSamples(case)
+    row: dict[str, Any] = {}
+    steps = min(steps, case.instances // case.batch)
+    uncompiled = partial(captured, case, device, samples, compiled=False)
+    row["uncompiled"], row["uncompiled_seconds_to_start"] = from_the_start(uncompiled, case.batch, steps)
+    row["diversity_adds"] = whole - without_diversity(case, device, samples, steps, ())
+    if case.batch == 1:
+        headless = ("out=0",)  # the table is then as wide as the features
+        engine, place = captured(case, device, samples, options=headless)
+        plain = milliseconds(engine, place, case.batch, steps)
+        row["diversity_adds_headless"] = plain - without_diversity(case, device, samples, steps, headless)
+        del engine, place
+        row["runs"] = side_by_side(case, device, samples, runs, steps)
+        row["runs_ratio"] = row["runs"] / whole
     return row
 
 
-def _cells(row: dict[str, Any], peers: tuple[str, ...]) -> list[str]:
-    ratios = [
-        f"{row[peer]:.2f} ({row[peer] / row['ours']:.1f})" if row.get(peer) is not None else "–" for peer in peers
-    ]
-    return [
-        row["case"],
-        f"{row['ours']:.3f}",
-        "–" if row["goal"] is None else f"{row['goal']:g}",
-        *ratios,
-        f"{row['diversity_adds']:.3f}" if "diversity_adds" in row else "–",
-        f"{row['runs']:.2f} ({row['runs_ratio']:.2f})" if "runs" in row else "–",
-    ]
+def table_of(rows: Sequence[dict[str, Any]], peers: Sequence[str]) -> Table:
+    """A line for every case; in brackets how many times as long as ours a peer takes."""
+    table = Table(title="milliseconds a step, V = 2; ours with views, head and diversity, peers with ready views")
+    columns = ["case", "ours", "goal", *(f"{peer} (×)" for peer in peers), "strongest peer (×)"]
+    detailed = any("uncompiled" in row for row in rows)
+    for column in [*columns, *(["uncompiled", "diversity adds", "several runs (×)"] if detailed else [])]:
+        table.add_column(column, justify="right")
+    for row in rows:
+        mine = row.get("ours", math.nan)
+        cells = [row["case"], f"{mine:.3f}", "–" if row["goal"] is None else f"{row['goal']:g}"]
+        for peer in peers:
+            missing = "failed" if peer in row["failed"] else "–"
+            cells.append(f"{row[peer]:.2f} ({row[peer] / mine:.2f})" if peer in row else missing)
+        cells.append(f"{row['strongest']} ({row['ratio']:.2f})" if "ratio" in row else "–")
+        if detailed:
+            cells += [f"{row[name]:.3f}" if name in row else "–" for name in ("uncompiled", "diversity_adds")]
+            cells.append(f"{row['runs']:.2f} ({row['runs_ratio']:.2f})" if "runs" in row else "–")
+        table.add_row(*cells)
+    return table
 
 
 if __name__ == "__main__":

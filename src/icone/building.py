@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import nn
@@ -43,8 +45,8 @@ def make_method(config: PretrainConfig, data: Data) -> Method:
     encoder = make_encoder(config, preparation)
     if config.recipe != "paper":
         encoder = convert_batch_norm(encoder, config.batch_size)
-    rows = method_class(config.method).encoder_rows(config.batch_size, config.views)
-    check_batch_norm(encoder, (preparation.channels, *preparation.size), rows)
+    rows = partial(method_class(config.method).encoder_rows, num_views=config.views)
+    fewest = check_batch_norm(encoder, (preparation.channels, *preparation.size), rows(config.batch_size))
     setting = Setting(
         num_instances=len(train),
         batch_size=config.batch_size,
@@ -54,7 +56,10 @@ def make_method(config: PretrainConfig, data: Data) -> Method:
         labels=train.labels if (train.labels >= 0).all() else None,
         num_classes=len(train.class_names),
     )
-    return build_method(config.method, encoder, setting, config.options, config.recipe)
+    method = build_method(config.method, encoder, setting, config.options, config.recipe)
+    of_encoder = next(batch_size for batch_size in itertools.count(1) if rows(batch_size) >= fewest)
+    method.smallest_batch = max(method.smallest_batch, of_encoder)
+    return method
 
 
 def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype | None:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig, differences, different_data
-from icone.data import Data, Loader, compare_instances, file_digest, load_data, where_samples_are
+from icone.data import Data, Loader, compare_instances, file_digest, larger_last_batch, load_data, where_samples_are
 from icone.encoders import arrange_for_cuda, num_features
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
@@ -183,6 +183,8 @@ def _prepare(
             text = f"extending: {change if change else 'the files are the same'}"
             console.print(text, highlight=False, soft_wrap=True)
             rows = change.rows
+    if max(parts.loader.sizes) > config.batch_size:
+        console.print(f"note: {larger_last_batch(parts.loader)}", highlight=False, soft_wrap=True)
     if parts.loader.device.type == "cuda":
         console.print(f"note: {where_samples_are(parts.loader)}", highlight=False, soft_wrap=True)
     run.describe(config, _facts(config, data, parts), _instances(data))
@@ -204,8 +206,15 @@ def _finish(one: Fit) -> None:
 def _build(config: PretrainConfig, data: Data) -> _Parts:
     """Everything that can refuse the configuration, before anything is written."""
     device = pick_device(config.device)
-    loader = Loader(data.train, config.batch_size, seed=config.seed, device=device, workers=config.workers)
     method = make_method(config, data)
+    loader = Loader(
+        data.train,
+        config.batch_size,
+        seed=config.seed,
+        device=device,
+        workers=config.workers,
+        smallest_batch=method.smallest_batch,
+    )
     method.autocast_dtype = autocast_dtype(config, device)
     if device.type == "cuda":
         arrange_for_cuda(method)

@@ -10,6 +10,7 @@ import torch
 
 from icone.config import PretrainConfig
 from icone.data import Batch, Dataset, Loader, load_data
+from icone.data.loader import batch_sizes
 from icone.data.threads import read_ahead
 from icone.errors import InputError
 
@@ -66,6 +67,35 @@ def test_starting_in_the_middle(data: Dataset) -> None:
         assert torch.equal(a.index, b.index)
         assert torch.equal(a.images, b.images)
     assert list(epoch(loader, 2, start=6)) == []
+
+
+@pytest.mark.parametrize("batch_size", range(2, 24))
+@pytest.mark.parametrize("smallest", [1, 2, 3])
+def test_no_batch_is_below_the_smallest_and_every_instance_has_its_turn(batch_size: int, smallest: int) -> None:
+    if batch_size < smallest:
+        return
+    for count in range(batch_size, 50):
+        sizes, rest = batch_sizes(count, batch_size, smallest), count % batch_size
+        assert sum(sizes) == count
+        assert min(sizes) >= smallest
+        assert len(set(sizes)) <= 3
+        if rest == 0 or rest >= smallest:
+            assert sizes == [batch_size] * (count // batch_size) + [rest] * (rest > 0)
+        elif batch_size + rest >= 2 * smallest:
+            assert max(sizes) <= batch_size
+        else:
+            assert sizes == [batch_size] * (count // batch_size - 1) + [batch_size + rest]
+
+
+@pytest.mark.parametrize(("batch_size", "sizes"), [(2, [2] * 10 + [3]), (11, [11, 6, 6]), (22, [12, 11])])
+def test_starting_in_the_middle_follows_the_sizes(data: Dataset, batch_size: int, sizes: list[int]) -> None:
+    loader = Loader(data, batch_size, seed=0, smallest_batch=2)
+    assert loader.sizes == sizes
+    whole = [b.index.tolist() for b in epoch(loader, 1)]
+    assert [len(index) for index in whole] == sizes
+    assert [i for index in whole for i in index] == loader.order(1).tolist()
+    for start in range(len(sizes) + 1):
+        assert [b.index.tolist() for b in epoch(loader, 1, start)] == whole[start:]
 
 
 def test_leaving_an_epoch_early_stops_the_threads() -> None:

@@ -155,7 +155,7 @@ def test_same_seed_same_losses(name: str) -> None:
 def test_short_last_batch_trains(name: str, kind: str) -> None:
     method = make_method(name, kind, batch_size=4)
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.01)
-    for batch_size in (4, 3, 1, 4):
+    for batch_size in (4, 3, method.smallest_batch, 4):
         names = method(*make_batch(kind, batch_size), torch.tensor(0.5)).keys()
         assert names == method(*make_batch(kind, 4), torch.tensor(0.5)).keys()
         loss = step(method, optimizer, make_batch(kind, batch_size), progress=0.5)
@@ -188,6 +188,21 @@ def test_encoder_needs_no_index_and_is_the_one_given(name: str) -> None:
     x = torch.randn(3, 5)
     assert method.encoder(x).shape == (3, 16)
     assert not torch.equal(method.encoder(x), before(x))
+
+
+@ALL
+def test_the_encoders_are_the_one_given_and_its_moving_copies(name: str) -> None:
+    """Not a head or classifier that happens to be of the encoder's type."""
+    encoder: nn.Module = nn.Linear(5, 16)
+    encoder.num_features = 16  # type: ignore[assignment]
+    method = build_method(name, encoder, make_setting(4), SMALL.get(name, ()))
+    copies = [
+        child for part, child in method.named_children() if part in ("key_encoder", "target_encoder", "teacher_encoder")
+    ]
+    assert len(copies) == (name in {"moco", "byol", "dino"})
+    found, expected = method.encoders(), [encoder, *copies]
+    assert len(found) == len(expected)
+    assert all(one is other for one, other in zip(found, expected, strict=True))
 
 
 @ALL

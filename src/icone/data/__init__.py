@@ -4,7 +4,7 @@ from icone.data.dataset import Dataset
 from icone.data.identity import InstanceChange, compare_instances, file_digest
 from icone.data.inspection import Facts, Inspection, Problem, inspect_source
 from icone.data.labels import read_labels
-from icone.data.loader import Batch, Loader, where_samples_are
+from icone.data.loader import Batch, Loader, larger_last_batch, where_samples_are
 from icone.data.loading import Data, load_data, load_for_inference
 from icone.data.opening import open_source
 from icone.data.preparation import Preparation
@@ -27,6 +27,7 @@ __all__ = [
     "file_digest",
     "imbalanced_subset",
     "inspect_source",
+    "larger_last_batch",
     "load_data",
     "load_for_inference",
     "open_source",

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Loader:
-    """Every instance once per epoch, shuffled; the last batch may be short.
+    """Every instance once per epoch, shuffled; the last batches may be short, but not below `smallest_batch`.
 
     What the host does (`begin` an epoch, `advance` to the next step) is kept apart from what the device does
     (`take` a batch), because a captured step repeats the latter alone. Samples that fit into the device's memory
@@ -48,6 +48,7 @@ class Loader:
         seed: int,
         device: torch.device | str = "cpu",
         workers: int = 2,
+        smallest_batch: int = 1,
     ) -> None:
         count = len(dataset)
         if count < 2:
@@ -56,6 +57,8 @@ class Loader:
             raise InputError(f"the batch size must be 1 to {count}, the number of training samples, got {batch_size}")
         self.dataset = dataset
         self.batch_size = batch_size
+        self.sizes = batch_sizes(count, batch_size, smallest_batch)
+        """Instances in each batch of an epoch."""
         self.seed = seed
         self.device = torch.device(device)
         self.workers = workers
@@ -72,12 +75,6 @@ class Loader:
         """Whether the samples lie in the memory of the device."""
         return self._images is not None
 
-    @property
-    def sizes(self) -> list[int]:
-        """Instances in each batch of an epoch, the short one included."""
-        whole, rest = divmod(len(self.dataset), self.batch_size)
-        return [self.batch_size] * whole + ([rest] if rest else [])
-
     def order(self, epoch: int) -> Tensor:
         """The permutation of the instances in an epoch: a function of (seed, epoch) alone."""
         return torch.from_numpy(np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset)))
@@ -87,9 +84,9 @@ class Loader:
         self.end()
         order = self.order(epoch)
         self._order.copy_(order)
-        self.position.fill_(start * self.batch_size)
+        self.position.fill_(sum(self.sizes[:start]))
         if not self.resident:
-            self._stream = self._read(torch.split(order, self.batch_size)[start:])
+            self._stream = self._read(torch.split(order, self.sizes)[start:])
 
     def advance(self, sizes: Sequence[int]) -> None:
         """Make ready what a step takes: one batch, or several whose gradients are accumulated."""
@@ -131,6 +128,30 @@ class Loader:
     def _fetch(self, chunk: Tensor) -> Tensor:
         images = self.dataset.images_at(chunk)
         return images.pin_memory() if self.device.type == "cuda" else images
+
+
+def batch_sizes(instances: int, batch_size: int, smallest: int) -> list[int]:
+    """Instances in each batch of an epoch, in which every instance has its turn and no batch is below the smallest.
+
+    A remainder that is too small shares with the batch before it, half and half, so that no batch is above the batch
+    size. Where the two halves would be too small as well, which takes a batch size below twice the smallest, both make
+    one batch. Sizes are few, because a captured step has a graph of its own for every size.
+
+    >>> batch_sizes(11, 4, smallest=2), batch_sizes(9, 4, smallest=1)
+    ([4, 4, 3], [4, 4, 1])
+    >>> batch_sizes(9, 4, smallest=2), batch_sizes(9, 2, smallest=2)
+    ([4, 3, 2], [2, 2, 2, 3])
+    """
+    assert smallest <= batch_size <= instances
+    whole, rest = divmod(instances, batch_size)
+    sizes = [batch_size] * whole
+    if not rest:
+        return sizes
+    if rest >= smallest:
+        return [*sizes, rest]
+    shared = sizes.pop() + rest
+    half = shared // 2
+    return [*sizes, shared - half, half] if half >= smallest else [*sizes, shared]
 
 
 def _copied_ahead(batches: Iterator[tuple[Tensor, Tensor]], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
@@ -184,3 +205,19 @@ def where_samples_are(loader: Loader) -> str:
     if loader.resident:
         return f"the samples take {size:.3f} GB of the memory of {loader.device}"
     return f"the samples take {size:.3f} GB, more than fits beside training on {loader.device}: they are streamed to it"
+
+
+def larger_last_batch(loader: Loader) -> str:
+    """A sentence on a last batch that is above the batch size.
+
+    >>> from icone.config import PretrainConfig
+    >>> from icone.data import load_data
+    >>> train = load_data(PretrainConfig(source="synthetic:cells@16x23")).train
+    >>> larger_last_batch(Loader(train, 2, seed=0, smallest_batch=2))
+    'the last batch of every epoch has 3 samples, not 2, because the method cannot train on the 1 left over'
+    """
+    last, usual = loader.sizes[-1], loader.batch_size
+    return (
+        f"the last batch of every epoch has {last} samples, not {usual}, "
+        f"because the method cannot train on the {last - usual} left over"
+    )

@@ -157,11 +157,11 @@ def _try_out(network: nn.Module, name: str, shape: tuple[int, ...]) -> None:
 
 
 @torch.no_grad()
-def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> None:
+def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> int:
     """Refuse BatchNorm layers that would see two values or fewer per channel.
 
     Two values are normalised to exactly ±1 whatever they were, so hardly any gradient passes. `shape` is that
-    of one sample, `rows` the number of views in a batch (B·V).
+    of one sample, `rows` the number of views in a batch (B·V). Returns the fewest rows that would not be refused.
     """
     counts: list[tuple[str, int]] = []
     layers = [
@@ -170,23 +170,24 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> N
         if isinstance(module, nn.modules.batchnorm._BatchNorm)
     ]
     hooks = [
-        layer.register_forward_pre_hook(lambda _, args, name=name: counts.append((name, args[0][0, 0].numel() * rows)))
+        layer.register_forward_pre_hook(lambda _, args, name=name: counts.append((name, args[0][0, 0].numel())))
         for name, layer in layers
     ]
     if not hooks:
-        return
+        return 1
     encoder.eval()
     encoder(torch.zeros(1, *shape))
     encoder.train()
     for hook in hooks:
         hook.remove()
     for name, count in counts:
-        if count <= 2:
+        if count * rows <= 2:
             raise UndefinedError(
-                f"BatchNorm layer {name} would see {count} values per channel with {rows} views of "
+                f"BatchNorm layer {name} would see {count * rows} values per channel with {rows} views of "
                 f"{_edges(shape[1:])}: it then outputs ±1 whatever the input. "
                 "Use a larger batch or a larger --size, or --norm group (3D)"
             )
+    return 1 + 2 // min((count for _, count in counts), default=3)
 
 
 def num_features(encoder: nn.Module) -> int:

@@ -50,13 +50,16 @@ class Method(nn.Module, ABC):
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
 
+    smallest_batch: int
+    """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
 
     def __init__(self, encoder: nn.Module, setting: Setting, *, smallest_batch: int | None = None) -> None:
         """`smallest_batch` replaces `min_batch_size`, which holds for the defaults, if an option moves it."""
         super().__init__()
-        self._check(setting, self.min_batch_size if smallest_batch is None else smallest_batch)
+        self.smallest_batch = self.min_batch_size if smallest_batch is None else smallest_batch
+        self._check(setting, self.smallest_batch)
         self.encoder = encoder
         self.setting = setting
 
@@ -66,6 +69,12 @@ class Method(nn.Module, ABC):
 
         views: (B, V, C, *size); index: (B,) position in the training subset; label: (B,) class or -1;
         progress: 0-d, 0 at the first step and 1 after the last.
+        """
+
+    def before_step(self) -> None:
+        """Called before every optimizer step, which has one pass, or several whose gradients are accumulated.
+
+        What the passes of a step gather for `after_step` begins empty here, also after a step that failed.
         """
 
     def after_step(self, progress: Tensor) -> None:
@@ -96,8 +105,8 @@ class Method(nn.Module, ABC):
         return {}
 
     def encoders(self) -> list[nn.Module]:
-        """The encoder and its moving copies."""
-        return [module for module in self.children() if type(module) is type(self.encoder)]
+        """The encoder; a method with moving copies of it adds them."""
+        return [self.encoder]
 
     def compiled_parts(self) -> list[Region]:
         """Methods of its modules, besides the encoders, that are worth compiling on a GPU."""

@@ -41,6 +41,9 @@ class BYOL(Method):
         self.predictor = ProjectionHead([out, hidden, out], head_norm)
         self.target_encoder, self.target_projector = frozen_copy(encoder), frozen_copy(self.projector)
 
+    def encoders(self) -> list[nn.Module]:
+        return [self.encoder, self.target_encoder]
+
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         prediction = self.predictor(self.projector(self.encode(views)))
         with torch.no_grad():

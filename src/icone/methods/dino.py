@@ -79,6 +79,11 @@ class DINO(Method):
         self.head = DINOHead(num_features(encoder), hidden, bottleneck, outputs)
         self.teacher_encoder, self.teacher_head = frozen_copy(encoder), frozen_copy(self.head)
         self.register_buffer("centre", torch.zeros(outputs))
+        self.teacher_means: list[tuple[Tensor, int]] = []
+        """Mean of the teacher's logits and number of instances, for every pass of this step."""
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.encoder, self.teacher_encoder]
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         directions = frozen_in_first_epoch(self.head.directions.weight, progress, self.setting.epochs)
@@ -86,10 +91,17 @@ class DINO(Method):
         with torch.no_grad():
             teacher = self.teacher_head(self.run_encoder(self.teacher_encoder, views))
         loss = self_distillation(student, teacher, self.centre, self.temperature_at(progress), self.student_temperature)
-        self.centre.copy_(moved_centre(self.centre, teacher, self.centre_momentum))
+        self.teacher_means.append((teacher.mean(dim=(0, 1)), len(teacher)))
         return total(distillation=loss)
 
+    def before_step(self) -> None:
+        self.teacher_means = []
+
     def after_step(self, progress: Tensor) -> None:
+        instances = sum(count for _, count in self.teacher_means)
+        mean = torch.stack([mean * (count / instances) for mean, count in self.teacher_means]).sum(0)
+        self.teacher_means = []
+        self.centre.copy_(moved_centre(self.centre, mean[None, None], self.centre_momentum))
         momentum = self.momentum_at(progress)
         follow(self.teacher_encoder, self.encoder, momentum)
         follow(self.teacher_head, self.head, momentum)

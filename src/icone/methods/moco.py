@@ -49,6 +49,11 @@ class MoCo(Method):
         self.key_encoder, self.key_head = frozen_copy(encoder), frozen_copy(self.head)
         self.register_buffer("queue", F.normalize(torch.randn(queue_size, out), dim=1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
+        self.new_keys: list[Tensor] = []
+        """Of this step: they enter the queue after it, so that accumulated batches see the queue of one large batch."""
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.encoder, self.key_encoder]
 
     @classmethod
     def encoder_rows(cls, batch_size: int, num_views: int) -> int:
@@ -57,15 +62,20 @@ class MoCo(Method):
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         keys = self._keys(views[:, 1:])
         queries = self.head(self.run_encoder(self.encoder, views[:, :1])).expand_as(keys)
-        # The loss keeps the queue as it was before these keys: its gradient is needed after they are written.
-        loss = info_nce(queries.flatten(0, 1), keys.flatten(0, 1), self.queue.clone(), self.temperature)
-        self._enqueue(keys.flatten(0, 1))
-        return total(contrast=loss)
+        self.new_keys.append(keys.flatten(0, 1))
+        return total(contrast=info_nce(queries.flatten(0, 1), self.new_keys[-1], self.queue, self.temperature))
+
+    def before_step(self) -> None:
+        self.new_keys = []
+
+    def after_step(self, progress: Tensor) -> None:
+        self._enqueue(torch.cat(self.new_keys))
+        self.new_keys = []
+        follow(self.key_encoder, self.encoder, self.momentum)
+        follow(self.key_head, self.head, self.momentum)
 
     @torch.no_grad()
     def _keys(self, views: Tensor) -> Tensor:
-        follow(self.key_encoder, self.encoder, self.momentum)
-        follow(self.key_head, self.head, self.momentum)
         return F.normalize(self.key_head(self.run_encoder(self.key_encoder, views)), dim=-1)
 
     @torch.no_grad()

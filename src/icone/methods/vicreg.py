@@ -43,11 +43,4 @@ class VICReg(Method):
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         z = self.expander(self.encode(views))
-        # The last batch of an epoch may hold a single instance; only the invariance is defined for it.
-        spread = len(z) > 1
-        return total(
-            self.weights,
-            invariance=invariance(z),
-            variance=variance(z) if spread else z.new_zeros(()),
-            covariance=covariance(z) if spread else z.new_zeros(()),
-        )
+        return total(self.weights, invariance=invariance(z), variance=variance(z), covariance=covariance(z))

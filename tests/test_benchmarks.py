@@ -1,0 +1,113 @@
+"""The loops that the benchmark of the step compares take the step that they claim to take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import step as benchmark
+from icone.encoders import build_encoder
+from step import PEERS, WARM_UPS, Case, GraphStep, LightlyStep, Loop, PlainStep, measure, plain_encoder, table_of, timed
+
+IMAGES = Case("vit_tiny_patch16_224", 2, 32, 8, 2)
+VOLUMES = Case("resnet10_3d", 3, 16, 8, 2, channels=1)
+CPU = torch.device("cpu")
+CASES = pytest.mark.parametrize("case", [IMAGES, VOLUMES], ids=["images", "volumes"])
+
+
+@CASES
+@pytest.mark.parametrize("mode", [None, "reduce-overhead", "default"])
+def test_a_peer_s_step_aligns_two_views_with_adamw(case: Case, mode: str | None) -> None:
+    torch.manual_seed(0)
+    step = PlainStep(case, CPU, mode)
+    before = [p.detach().clone() for p in step.model.parameters()]
+    with torch.compiler.set_stance("force_eager"):  # what is compiled, without the compiler
+        expected = 1 - F.cosine_similarity(*step.model.encoder(step.views).chunk(2)).mean()
+        torch.testing.assert_close(step.loss(step.views), expected)
+        step()
+    gradients = [p.grad for p in step.model.parameters() if p.grad is not None]
+    assert any(g.abs().max() > 0 for g in gradients)
+    assert any(not torch.equal(p, b) for p, b in zip(step.model.parameters(), before, strict=True))
+
+
+@CASES
+def test_peers_have_the_layers_of_the_libraries(case: Case) -> None:
+    def build(make: Any) -> nn.Module:
+        torch.manual_seed(0)
+        network: nn.Module = make()
+        return network.eval()
+
+    ours = build(lambda: build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size))
+    plain = build(lambda: plain_encoder(case))
+    assert not any(type(m).__module__.startswith("icone.encoders.layers") for m in plain.modules())
+    x = torch.rand(2, case.channels, *(case.size,) * case.dims)
+    torch.testing.assert_close(plain(x), ours(x), rtol=1e-4, atol=1e-5)
+
+
+def test_lightly_s_step_has_two_instances_or_more() -> None:
+    step = LightlyStep(Case("vit_tiny_patch16_224", 2, 32, 8, 1), CPU)
+    assert [len(view) for view in step.views] == [2, 2]
+    before = [p.detach().clone() for p in step.model.parameters()]
+    step()
+    assert any(not torch.equal(p, b) for p, b in zip(step.model.parameters(), before, strict=True))
+
+
+def test_a_loop_that_fails_is_named_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds: list[str] = []
+    pace = {"ours": 2.0, "fused": 8.0, "graph": 3.0}
+
+    def maker(name: str) -> Any:
+        def make(*_: Any) -> Loop:
+            if name not in pace:
+                raise RuntimeError("no such kernel")
+            return Loop(lambda: None, made_of=name)
+
+        return make
+
+    def clock(loop: Loop, steps: int) -> float:
+        rounds.append(loop.made_of)
+        return pace[loop.made_of]
+
+    monkeypatch.setattr(benchmark, "timed", clock)
+    row: dict[str, Any] = {"case": "tiny", "goal": None}
+    written: list[str] = []
+    makers = {name: maker(name) for name in ("ours", "fused", "reduce-overhead", "graph")}
+    measure(row, IMAGES, CPU, 3, makers, lambda: written.append(json.dumps(row)))
+    assert row["failed"] == {"reduce-overhead": "RuntimeError: no such kernel"}
+    assert "tiny: reduce-overhead failed (RuntimeError: no such kernel)" in capsys.readouterr().err
+    assert (row["strongest"], row["ratio"]) == ("graph", 1.5)
+    assert rounds[-6:] == ["ours", "fused", "graph"] * 2  # in turns
+    assert '"graph": 3.0' in written[-2]  # before the end
+    assert len(table_of([row], ["fused", "reduce-overhead", "graph"]).rows) == 1
+
+
+def test_a_graph_needs_a_gpu_and_says_so() -> None:
+    assert list(PEERS) == ["fused", "reduce-overhead", "graph", "lightly"]
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="needs a GPU"):
+            GraphStep(IMAGES, CPU)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # compilers warn about themselves
+@CASES
+def test_captured_peers_train_as_the_eager_one_does(case: Case) -> None:
+    """After as many steps they have about the same loss; a capture is preceded by steps, and is none itself."""
+    losses = []
+    for name in ("fused", "reduce-overhead", "graph"):
+        torch.manual_seed(0)
+        loop = PEERS[name](case, torch.device("cuda"), None)
+        step = loop.step
+        assert isinstance(step, PlainStep)
+        timed(loop, 35 - WARM_UPS if name == "graph" else 35)
+        with torch.no_grad():
+            losses.append(step.model(step.views).item())
+    assert losses == pytest.approx(losses[:1] * 3, rel=0.1, abs=1e-3)
