@@ -16,16 +16,17 @@ MONAI as they come.
 lightly's modules, or where lightly is not installed from equal ones, as is said below the table; SimCLR has no batch of
 one, so at B = 1 its step has two instances.
 
-All loops of a case take turns, round by round, and the last column compares with the strongest peer. A loop that fails
-is named, and the others go on. The file holds what was measured so far after every round.
+Every loop has a process of its own. All loops of a case take turns, round by round, and the last column compares with
+the strongest peer. A loop that fails is named, and the others go on. The file holds what was measured so far after
+every round.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gc
 import json
 import math
+import multiprocessing
 import platform
 import statistics
 import sys
@@ -35,8 +36,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -317,6 +319,10 @@ PEERS: dict[Peer, Maker] = {
 }
 
 
+MAKERS: dict[str, Maker] = {"ours": ours, **PEERS}
+SPAWN = multiprocessing.get_context("spawn")
+
+
 def timed(loop: Loop, steps: int) -> float:
     """Milliseconds of a step, the mean over one round."""
     with loop.here():
@@ -461,9 +467,7 @@ def main(
     for name, case in cases.items():
         if not only or name in only:
             found.append({"case": name, **dataclasses.asdict(case)})
-            makers: dict[str, Maker] = {"ours": ours}
-            makers.update((peer, PEERS[peer]) for peer in peers)
-            measure(found[-1], case, device, steps, makers, keep)
+            measure(found[-1], ["ours", *peers], partial(LoopProcess, case, device, steps), keep)
             if details:
                 found[-1] |= measure_details(case, device, steps, runs, found[-1].get("ours", math.nan))
                 keep()
@@ -479,57 +483,94 @@ def main(
     console.print("  ".join(str(value) for value in list(figures.values())[:4]))
 
 
+def serve(pipe: Connection, name: str, case: Case, device: torch.device, steps: int) -> None:
+    """Build a loop, say how that went, and answer every question with the milliseconds of a step in a new round."""
+    try:
+        began = time.perf_counter()
+        loop = MAKERS[name](case, device, RandomSamples(case))
+        timed(loop, WARM_UPS)
+        about: dict[str, Any] = {"seconds_to_start": time.perf_counter() - began, "made_of": loop.made_of}
+        if device.type == "cuda":
+            about["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+        most = min(steps, case.instances // case.batch)  # a round stays within an epoch
+        count = max(3, min(most, int(ROUND_MILLISECONDS / timed(loop, 3))))
+        pipe.send(about)
+        while pipe.recv():
+            pipe.send(timed(loop, count))
+    except EOFError:
+        pass  # the other side has ended
+    except Exception as error:  # compilers and CUDA raise anything, and the other loops are to go on
+        pipe.send(RuntimeError(f"{type(error).__name__}: {str(error).strip()[:300]}"))
+
+
+class LoopProcess:
+    """A loop in a process of its own: what PyTorch captures for one loop frees workspaces that others still use."""
+
+    def __init__(self, case: Case, device: torch.device, steps: int, name: str) -> None:
+        self.pipe, other = SPAWN.Pipe()
+        self.process = SPAWN.Process(target=serve, args=(other, name, case, device, steps), daemon=True)
+        self.process.start()
+        other.close()
+
+    def about(self) -> dict[str, Any]:
+        """What is known of the loop, once it is built."""
+        return cast(dict[str, Any], self._answer())
+
+    def round(self) -> float:
+        self.pipe.send(True)
+        return cast(float, self._answer())
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.join()
+
+    def _answer(self) -> object:
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise RuntimeError("its process ended") from None
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+
 def measure(
-    row: dict[str, Any],
-    case: Case,
-    device: torch.device,
-    steps: int,
-    makers: dict[str, Maker],
-    keep: Callable[[], None],
+    row: dict[str, Any], names: Sequence[str], start: Callable[[str], LoopProcess], keep: Callable[[], None]
 ) -> None:
-    """Milliseconds of a step of every loop, all of them built first and then timed in turns, into the row."""
-    loops: dict[str, Loop] = {}
-    counts: dict[str, int] = {}
-    times: dict[str, list[float]] = {}
-    row |= {"seconds_to_start": {}, "failed": {}}
-    samples = RandomSamples(case)
-    gc.collect()  # captured steps of the case before refer to each other
-    torch._dynamo.reset()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    """Milliseconds of a step of every loop into the row: all of them are built together, and then timed in turns."""
+    row |= {"seconds_to_start_together": {}, "failed": {}}
+    loops = {name: start(name) for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
 
     def attempt(name: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # compilers and CUDA raise anything, and the other loops are to go on
-            row["failed"][name] = f"{type(error).__name__}: {str(error).strip()[:300]}"
-            loops.pop(name, None)
+        except RuntimeError as error:
+            row["failed"][name] = str(error)
+            loops.pop(name).end()
             row.pop(name, None)
-            print(f"{row['case']}: {name} failed ({row['failed'][name]})", file=sys.stderr, flush=True)
+            print(f"{row['case']}: {name} failed ({error})", file=sys.stderr, flush=True)
         keep()
 
     def begin(name: str) -> None:
-        began = time.perf_counter()
-        loop = makers[name](case, device, samples)
-        timed(loop, WARM_UPS)
-        row["seconds_to_start"][name] = time.perf_counter() - began
-        most = min(steps, case.instances // case.batch)  # a round stays within an epoch
-        counts[name] = max(3, min(most, int(ROUND_MILLISECONDS / timed(loop, 3))))
-        loops[name], times[name] = loop, []
-        if name == "ours" and device.type == "cuda":
-            row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
-        if loop.made_of:
-            row[f"{name}_modules"] = loop.made_of
+        about = loops[name].about()
+        row["seconds_to_start_together"][name] = about["seconds_to_start"]
+        if name == "ours" and "peak_gb" in about:
+            row["peak_gb"] = about["peak_gb"]
+        if about["made_of"]:
+            row[f"{name}_modules"] = about["made_of"]
 
     def one_round(name: str) -> None:
-        times[name].append(timed(loops[name], counts[name]))
+        times[name].append(loops[name].round())
         row[name] = statistics.median(times[name])
 
-    for name in makers:
+    for name in names:
         attempt(name, partial(begin, name))
     for _ in range(ROUNDS):
         for name in list(loops):
             attempt(name, partial(one_round, name))
+    for loop in loops.values():
+        loop.end()
     peers = [name for name in loops if name != "ours"]
     if peers and "ours" in loops:
         row["strongest"] = min(peers, key=lambda name: row[name])

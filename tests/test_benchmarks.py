@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +10,20 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import step as benchmark
 from icone.encoders import build_encoder
-from step import PEERS, WARM_UPS, Case, GraphStep, LightlyStep, Loop, PlainStep, measure, plain_encoder, table_of, timed
+from step import (
+    PEERS,
+    WARM_UPS,
+    Case,
+    GraphStep,
+    LightlyStep,
+    LoopProcess,
+    PlainStep,
+    measure,
+    plain_encoder,
+    table_of,
+    timed,
+)
 
 IMAGES = Case("vit_tiny_patch16_224", 2, 32, 8, 2)
 VOLUMES = Case("resnet10_3d", 3, 16, 8, 2, channels=1)
@@ -58,35 +68,48 @@ def test_lightly_s_step_has_two_instances_or_more() -> None:
     assert any(not torch.equal(p, b) for p, b in zip(step.model.parameters(), before, strict=True))
 
 
-def test_a_loop_that_fails_is_named_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loop_that_fails_is_named_and_the_others_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     rounds: list[str] = []
-    pace = {"ours": 2.0, "fused": 8.0, "graph": 3.0}
+    milliseconds = {"ours": 2.0, "fused": 8.0, "graph": 3.0}
 
-    def maker(name: str) -> Any:
-        def make(*_: Any) -> Loop:
-            if name not in pace:
+    class Fake:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def about(self) -> dict[str, Any]:
+            if self.name not in milliseconds:
                 raise RuntimeError("no such kernel")
-            return Loop(lambda: None, made_of=name)
+            return {"seconds_to_start": 1.0, "made_of": ""}
 
-        return make
+        def round(self) -> float:
+            rounds.append(self.name)
+            return milliseconds[self.name]
 
-    def clock(loop: Loop, steps: int) -> float:
-        rounds.append(loop.made_of)
-        return pace[loop.made_of]
+        def end(self) -> None:
+            rounds.append(f"end of {self.name}")
 
-    monkeypatch.setattr(benchmark, "timed", clock)
     row: dict[str, Any] = {"case": "tiny", "goal": None}
     written: list[str] = []
-    makers = {name: maker(name) for name in ("ours", "fused", "reduce-overhead", "graph")}
-    measure(row, IMAGES, CPU, 3, makers, lambda: written.append(json.dumps(row)))
-    assert row["failed"] == {"reduce-overhead": "RuntimeError: no such kernel"}
-    assert "tiny: reduce-overhead failed (RuntimeError: no such kernel)" in capsys.readouterr().err
+    start: Any = Fake
+    measure(row, ["ours", "fused", "reduce-overhead", "graph"], start, lambda: written.append(json.dumps(row)))
+    assert row["failed"] == {"reduce-overhead": "no such kernel"}
+    assert "tiny: reduce-overhead failed (no such kernel)" in capsys.readouterr().err
     assert (row["strongest"], row["ratio"]) == ("graph", 1.5)
-    assert rounds[-6:] == ["ours", "fused", "graph"] * 2  # in turns
+    assert rounds[1:7] == ["ours", "fused", "graph"] * 2  # in turns
+    assert rounds[-3:] == ["end of ours", "end of fused", "end of graph"]
     assert '"graph": 3.0' in written[-2]  # before the end
     assert len(table_of([row], ["fused", "reduce-overhead", "graph"]).rows) == 1
+
+
+def test_a_loop_runs_in_a_process_of_its_own() -> None:
+    loop = LoopProcess(Case("vit_tiny_patch16_224", 2, 32, 8, 2), CPU, 3, "fused")
+    assert loop.about()["seconds_to_start"] > 0
+    assert loop.round() > 0
+    loop.end()
+    broken = LoopProcess(Case("no_such_encoder", 2, 32, 8, 2), CPU, 3, "fused")
+    with pytest.raises(RuntimeError, match="unknown encoder"):
+        broken.about()
+    broken.end()
 
 
 def test_a_graph_needs_a_gpu_and_says_so() -> None:
