@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_a_graph_needs_a_gpu_and_says_so() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("default")  # compilers warn about themselves
-@CASES
+@pytest.mark.parametrize("case", [IMAGES, dataclasses.replace(VOLUMES, size=64)], ids=["images", "volumes"])
 def test_captured_peers_train_as_the_eager_one_does(case: Case) -> None:
     """After as many steps they have about the same loss; a capture is preceded by steps, and is none itself."""
     losses = []

@@ -205,6 +205,18 @@ def test_two_passes_in_a_step_count_both(deferred: bool) -> None:
     assert twice.gradient_means.abs().min() > 0
 
 
+def test_a_step_that_failed_leaves_nothing() -> None:
+    torch.manual_seed(0)
+    _, layer = layers()
+    statistics = MovingStatistics(layer)
+    before = copy.deepcopy(statistics.tensors())
+    layer(torch.randn(4, 3).double()).sum().backward()  # and something goes wrong
+    statistics.begin()
+    statistics.update()
+    for name, tensor in statistics.tensors().items():
+        torch.testing.assert_close(tensor, before[name])
+
+
 def test_passes_without_gradients_count_too() -> None:
     _, layer = layers()
     with torch.no_grad():

@@ -321,6 +321,11 @@ class MovingStatistics:
             layer.deferred = True
             layer.gradient_means = layer.gradient_means.detach().requires_grad_()
 
+    def begin(self) -> None:
+        """Forget what a step that failed has left."""
+        for layer in self.layers.values():
+            layer.pending = layer.gradient_means.grad = None
+
     @torch.no_grad()
     def update(self) -> None:
         """Keep what the passes since the last update found, and their backward passes if there were any."""
@@ -336,8 +341,7 @@ class MovingStatistics:
             if any(count > 1 for _, count in reached):
                 torch._foreach_div_(changes, [float(count) for _, count in reached])
             torch._foreach_add_([layer.gradient_means for layer, _ in reached], changes)
-        for layer, _ in found:
-            layer.pending = layer.gradient_means.grad = None
+        self.begin()
 
     def tensors(self) -> dict[str, Tensor]:
         """What continuing a training needs, by layer and name."""

@@ -68,6 +68,7 @@ class TrainStep:
             set_learning_rate(self.optimizer, self.lr, progress)
         self.optimizer.zero_grad()
         self.method.before_step()
+        self.batch_norms.begin()
         instances = sum(len(batch.index) for batch in batches)
         found = []  # held to the end, because it is read aside
         for number, batch in enumerate(batches, 1):
