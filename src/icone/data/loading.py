@@ -164,7 +164,7 @@ def _notes(
     if preparation.spatial_dims:
         notes.append(_intensity_note(preparation, config))
         notes += [
-            f"channel {channel} is constant over all training samples and becomes 0: nothing is learned from it"
+            f"channel {channel} is constant over all training samples: nothing is learned from it"
             for channel in _constant_channels(_only(facts, np.array(train.positions)))
         ]
     return notes
