@@ -45,9 +45,8 @@ def run(images: Path) -> Path:
 def test_pretrain_leaves_a_complete_run(run: Path) -> None:
     record = json.loads((run / "config.json").read_text())
     assert record["config"]["batch_size"] == 2
-    assert (
-        record["data"]["preparation"] | {"low": 0.0, "high": 255.0, "size": [32, 32]} == record["data"]["preparation"]
-    )
+    preparation = record["data"]["preparation"]
+    assert preparation | {"low": [0.0], "high": [255.0], "size": [32, 32]} == preparation
     assert "hue" in str(record["views"]["left_out"])  # the images are gray
     assert record["method"]["options"]["normalisation"] == "anchor"
     assert [row["epoch"] for row in Run(run).history] == [0, 1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -45,7 +46,11 @@ class DataConfig:
     """Turn every image into this; auto keeps what the files hold and refuses a mixture."""
     intensity: Literal["auto", "percentile", "sample", "range"] = "auto"
     """Scaling to [0, 1] by the 0.5 and 99.5 percentiles of the dataset or of each sample, or by the range of the
-    type; auto: range for 8-bit images, sample where the samples share no unit, else percentile."""
+    type; auto: range for 8-bit images, sample where the samples share no unit, else percentile. Every channel has its
+    own percentiles; red, green and blue (colour PNG or TIFF, --channels rgb) share theirs."""
+    window: tuple[float, float] | None = None
+    """Instead of --intensity: the values that become 0 and 1, for every channel; what lies outside is clipped. For CT
+    in Hounsfield units, for example -160 240."""
     subset: int | None = None
     """Use this many samples, drawn once and stratified by class where there are labels."""
     test_fraction: float = 0.0
@@ -223,6 +228,10 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
             "above 0",
         )
         _require("test-fraction", self.test_fraction, 0 <= self.test_fraction < 1, "in [0, 1)")
+        if self.window is not None:
+            object.__setattr__(self, "window", _window(self.window))
+            if self.intensity != "auto":
+                raise InputError(f"--window replaces --intensity {self.intensity}: give one of the two")
         _require("size", self.size, self.size is None or self.size >= 8, "at least 8")
         _require("workers", self.workers, self.workers >= 1, "at least 1")
         _require("probe-every", self.probe_every, self.probe_every >= 0, "0 or more")
@@ -236,6 +245,15 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
 def _require(flag: str, value: object, fine: bool, wanted: str) -> None:
     if not fine:
         raise InputError(f"--{flag} must be {wanted}, got {value}")
+
+
+def _window(given: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(end) for end in given)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    _require("window", given, math.isfinite(low) and math.isfinite(high) and low < high, "two numbers, LOW < HIGH")
+    return low, high
 
 
 def to_json(config: PretrainConfig) -> dict[str, Any]:

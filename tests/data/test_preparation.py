@@ -23,14 +23,20 @@ RNG = np.random.default_rng(0)
 
 def plain(**changes: Any) -> Preparation:
     base: dict[str, Any] = {"spatial_dims": 2, "channels": 1, "size": (8, 8), "fit": "stretch", "spacing": None}
-    return Preparation(**{**base, "low": 0.0, "high": 255.0, "dtype": "uint8", **changes})
+    settings = {**base, "low": 0.0, "high": 255.0, "dtype": "uint8", **changes}
+    for name in ("low", "high"):  # one value for all channels
+        if isinstance(settings[name], float):
+            settings[name] = (settings[name],) * settings["channels"]
+    return Preparation(**settings)
 
 
-def facts_of(*arrays: npt.NDArray[Any]) -> list[Facts]:
-    return [
-        Facts(i, a.shape, a.dtype.name, None, float(a.min()), float(a.max()), a.ravel().astype(np.float32))
-        for i, a in enumerate(arrays)
-    ]
+def facts_of(*arrays: npt.NDArray[Any], spacing: tuple[float, ...] | None = None, colour: bool = False) -> list[Facts]:
+    def fact(position: int, array: npt.NDArray[Any]) -> Facts:
+        values = array.reshape(len(array), -1).astype(np.float32)
+        low, high = (tuple(map(float, end)) for end in (values.min(1), values.max(1)))
+        return Facts(position, array.shape, array.dtype.name, spacing, colour, low, high, values)
+
+    return [fact(position, array) for position, array in enumerate(arrays)]
 
 
 def test_8_bit_of_the_right_size_is_untouched() -> None:
@@ -151,9 +157,114 @@ def test_wrong_dimensions() -> None:
         plain()(Sample(np.zeros((1, 2, 3, 4))))
 
 
-def test_json_round_trip() -> None:
-    for prepare in (plain(), plain(low=None, high=None, dtype="float32", colour="rgb", channels=3)):
-        assert Preparation.from_json(json.loads(json.dumps(prepare.to_json()))) == prepare
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"low": None, "high": None, "dtype": "float32", "colour": "rgb", "channels": 3},
+        {"low": (0.0, -1.5), "high": (1.0, 2.0), "channels": 2, "shares_range": True, "needs_spacing": True},
+    ],
+)
+def test_json_round_trip(changes: dict[str, Any]) -> None:
+    prepare = plain(**changes)
+    assert Preparation.from_json(json.loads(json.dumps(prepare.to_json()))) == prepare
+
+
+@pytest.mark.parametrize("ends", [(0.0, 255.0), (None, None)])
+def test_runs_of_version_0_1_mean_what_they_meant(ends: tuple[float | None, float | None]) -> None:
+    """One range for all channels; whether spacings decided anything is not known, so volumes must say theirs."""
+    former = {
+        "spatial_dims": 3, "channels": 2, "size": [8, 8, 8], "fit": "pad", "spacing": None,
+        "low": ends[0], "high": ends[1], "dtype": "float32", "colour": "auto",
+    }  # fmt: skip
+    prepare, array = Preparation.from_json(former), RNG.uniform(0, 255, (2, 8, 8, 8)).astype(np.float32)
+    array[1] /= 10
+    flat = np.sort(array.ravel())
+    low, high = (0, 255) if ends[0] is not None else (flat[round(0.005 * 1023)], flat[round(0.995 * 1023)])
+    expected = np.clip((array - low) / (high - low), 0, 1)
+    np.testing.assert_allclose(prepare(Sample(array)).numpy(), expected, atol=1e-6)
+    assert prepare.needs_spacing
+    assert not Preparation.from_json({**former, "fit": "stretch"}).needs_spacing
+
+
+@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("intensity", ["percentile", "sample"])
+def test_colours_share_a_range_and_channels_do_not(intensity: Any, colour: bool) -> None:
+    pixels = RNG.uniform(0, 1, (3, 8, 8)) * np.array([60000, 6000, 600])[:, None, None]
+    facts = facts_of(pixels.astype(np.uint16), colour=colour)
+    maxima = Preparation.infer(facts, DataConfig(size=8, intensity=intensity))(Sample(pixels)).amax((1, 2))
+    np.testing.assert_allclose(maxima, [1, 0.1, 0.01] if colour else [1, 1, 1], rtol=0.2)
+
+
+def test_channels_that_become_colours_share_a_range() -> None:
+    pixels = (RNG.uniform(0, 1, (3, 8, 8)) * np.array([60000, 6000, 600])[:, None, None]).astype(np.uint16)
+    prepare = Preparation.infer(facts_of(pixels, pixels[:1]), DataConfig(size=8, channels="rgb"))
+    assert prepare.high is not None
+    assert prepare.high == (prepare.high[0],) * 3
+
+
+def test_one_rare_marker_does_not_decide_how_all_channels_are_scaled() -> None:
+    """The second channel is bright in one sample of ten; the first has the same range in all."""
+    arrays = [RNG.uniform(0, 100, (2, 8, 8)) * np.array([1, 1 if k else 500])[:, None, None] for k in range(10)]
+    assert Preparation.infer(facts_of(*arrays), DataConfig()).low is not None
+    wild = [array * 300.0**k for k, array in enumerate(arrays)]
+    assert Preparation.infer(facts_of(*wild), DataConfig()).low is None
+
+
+@pytest.mark.parametrize(
+    ("spacing", "settings", "expected"),
+    [
+        (None, {}, False),
+        ((1.5, 1.5, 1.5), {}, False),
+        ((1.0, 1.0, 1.0000001), {}, False),
+        ((1.0, 1.0, 2.0), {}, True),
+        ((1.0, 1.0, 2.0), {"fit": "stretch"}, False),
+        ((1.5, 1.5, 1.5), {"spacing": 1.0}, True),
+    ],
+)
+def test_whether_the_spacing_matters(spacing: Any, settings: dict[str, Any], expected: bool) -> None:
+    facts = facts_of(np.ones((1, 8, 8, 4)), spacing=spacing)
+    assert Preparation.infer(facts, DataConfig(size=16, **settings)).needs_spacing is expected
+
+
+def test_a_batch_takes_one_spacing_or_one_per_sample() -> None:
+    prepare = plain(spatial_dims=3, size=(8, 8, 8), fit="pad", low=0.0, high=1.0, dtype="float32", needs_spacing=True)
+    array, spacings = RNG.uniform(size=(2, 1, 8, 8, 4)).astype(np.float32), [(1.0, 1.0, 2.0), (1.0, 1.0, 1.0)]
+    expected = [torch.stack([prepare(Sample(a, s)) for a, s in zip(array, rows, strict=True)]) for rows in (
+        spacings, [spacings[0]] * 2)]  # fmt: skip
+    for x in (array, torch.from_numpy(array)):
+        for given in (spacings, np.array(spacings)):
+            torch.testing.assert_close(prepare.batch(x, given), expected[0])
+        torch.testing.assert_close(prepare.batch(x, spacings[0]), expected[1])
+
+
+@pytest.mark.parametrize("spacing", [None, [None, None]])
+def test_a_missing_spacing_is_refused_with_the_way_out(spacing: Any) -> None:
+    array = np.ones((2, 1, 4, 4, 4), np.float32)
+    settings = {"spatial_dims": 3, "size": (8, 8, 8), "fit": "pad"}
+    assert plain(**settings).batch(array, spacing).shape == (2, 1, 8, 8, 8)
+    with pytest.raises(InputError, match=r"spacing=\(…, …, …\), millimetres .* icone.data.read_sample\(path\)"):
+        plain(**settings, needs_spacing=True).batch(array, spacing)
+
+
+@pytest.mark.parametrize("spacing", [1.0, (1, 2), (1, 1, 0), (1, 1, np.nan), [(1, 1, 1)] * 3, [(1, 1, 1), None], "abc"])
+def test_an_impossible_spacing_is_refused(spacing: Any) -> None:
+    prepare = plain(spatial_dims=3, size=(8, 8, 8), fit="pad")
+    with pytest.raises(InputError, match="spacing must be 3 positive numbers, or 3 for each of the 2 samples"):
+        prepare.batch(np.ones((2, 1, 4, 4, 4)), spacing)
+
+
+def test_a_batch_needs_all_its_axes() -> None:
+    with pytest.raises(InputError, match=r"a batch \(B, …\) of 2D images \(C, H, W\), got the shape \(1, 8, 8\)"):
+        plain().batch(np.ones((1, 8, 8)))
+    with pytest.raises(InputError, match="at least one sample"):
+        plain().batch(np.ones((0, 1, 8, 8)))
+
+
+def test_masks_are_black_and_white_as_readers_give_them() -> None:
+    mask = RNG.uniform(size=(1, 1, 8, 8)) > 0.5
+    for x in (mask, torch.from_numpy(mask)):
+        np.testing.assert_array_equal(plain().batch(x).numpy(), np.where(mask, 255, 0))
 
 
 def test_infer_8_bit_images() -> None:
@@ -177,7 +288,7 @@ def test_infer_percentiles_over_the_data_set() -> None:
     arrays = [RNG.normal(k, 1, (1, 30, 30)).astype(np.float32) for k in range(4)]
     prepared = Preparation.infer(facts_of(*arrays), DataConfig())
     expected = np.percentile(np.stack(arrays), [0.5, 99.5])
-    assert (prepared.low, prepared.high) == pytest.approx(expected)
+    assert [prepared.low, prepared.high] == [pytest.approx(end) for end in expected[:, None]]
     assert prepared.dtype == "float32"
     assert prepared.nbytes == 4 * 224 * 224
 
@@ -188,9 +299,9 @@ def test_infer_explicit_modes() -> None:
     prepared = Preparation.infer(eight, DataConfig(intensity="percentile"))
     assert prepared.dtype == "float32"
     assert prepared.low is not None
-    assert prepared.low >= 5
+    assert prepared.low[0] >= 5
     prepared = Preparation.infer(sixteen, DataConfig(intensity="range"))
-    assert (prepared.low, prepared.high, prepared.dtype) == (-(2**15), 2**15 - 1, "float32")
+    assert (prepared.low, prepared.high, prepared.dtype) == ((-(2.0**15),), (2.0**15 - 1,), "float32")
     with pytest.raises(InputError, match="one integer type, got int16, uint8; use percentile"):
         Preparation.infer(eight + sixteen, DataConfig(intensity="range"))
     with pytest.raises(InputError, match="one integer type, got float32"):
@@ -201,7 +312,7 @@ def test_infer_sparse_data_takes_the_whole_range() -> None:
     array = np.zeros((1, 50, 50), np.float32)
     array[0, 0, 0] = 7
     prepared = Preparation.infer(facts_of(array, array), DataConfig())
-    assert (prepared.low, prepared.high) == (0, 7)
+    assert (prepared.low, prepared.high) == ((0.0,), (7.0,))
 
 
 def test_samples_without_a_common_unit_are_scaled_one_by_one() -> None:

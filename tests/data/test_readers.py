@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import tifffile
 from PIL import Image
 
 from icone.config import DataConfig
-from icone.data import Sample, Source, open_source
+from icone.data import Sample, Source, open_source, read_sample
 from icone.data.readers import channel_axis, quiet_readers
 from icone.errors import InputError
 
@@ -66,11 +67,12 @@ def test_gray_and_16_bit_gray(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("channels", [3, 4])
-def test_16_bit_colour_png_keeps_its_16_bits(tmp_path: Path, channels: int) -> None:
-    colour = RNG.integers(0, 2**16, (5, 4, channels)).astype(np.uint16)
-    colour[..., 3:] = 2**16 - 1
-    write_16_bit_png(tmp_path / "a.png", colour)
-    np.testing.assert_array_equal(read_one(tmp_path).array, colour[..., :3].transpose(2, 0, 1))
+def test_16_bit_png_keeps_its_16_bits_and_all_its_channels(tmp_path: Path, channels: int) -> None:
+    pixels = RNG.integers(0, 2**16, (5, 4, channels)).astype(np.uint16)
+    write_16_bit_png(tmp_path / "a.png", pixels)
+    sample = read_one(tmp_path)
+    np.testing.assert_array_equal(sample.array, pixels.transpose(2, 0, 1))
+    assert sample.is_colour == (channels == 3)
 
 
 def write_16_bit_png(path: Path, array: npt.NDArray[np.uint16]) -> None:
@@ -152,17 +154,92 @@ def test_tiff_axes(
     assert source.spatial_dims == expected.ndim - 1
 
 
-def test_tiff_alpha_is_dropped(tmp_path: Path) -> None:
-    rgba = np.dstack([RGB, np.full((6, 9), 255, np.uint8)])
-    tifffile.imwrite(tmp_path / "a.tif", rgba, photometric="rgb", extrasamples=["unassalpha"])
-    np.testing.assert_array_equal(read_one(tmp_path).array, RGB.transpose(2, 0, 1))
+@pytest.mark.parametrize("kind", ["unassalpha", "assocalpha"])
+def test_8_bit_tiff_alpha_is_applied(tmp_path: Path, kind: str) -> None:
+    alpha = RNG.choice(np.array([0, 255], np.uint8), (6, 9, 1))
+    tifffile.imwrite(tmp_path / "a.tif", np.dstack([RGB, alpha]), photometric="rgb", extrasamples=[kind])
+    tifffile.imwrite(tmp_path / "b.tif", np.dstack([GRAY, alpha]), photometric="minisblack", extrasamples=[kind])
+    source = open_source(str(tmp_path), DataConfig())
+    np.testing.assert_array_equal(source.read(0).array, np.where(alpha, RGB, 0).transpose(2, 0, 1))
+    np.testing.assert_array_equal(source.read(1).array, np.where(alpha[..., 0], GRAY, 0)[None])
+    assert [source.read(i).is_colour for i in (0, 1)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "samples", "options"),
+    [
+        (np.uint16, 4, {}),
+        (np.uint16, 4, {"metadata": {"axes": "YXC"}}),
+        (np.uint16, 4, {"photometric": "rgb", "extrasamples": ["assocalpha"]}),
+        (np.uint16, 2, {"photometric": "minisblack", "extrasamples": ["unassalpha"]}),
+        (np.float32, 4, {"photometric": "rgb"}),
+        (np.uint8, 4, {"metadata": {"axes": "YXC"}}),
+        (np.uint8, 4, {"photometric": "rgb", "extrasamples": ["unspecified"]}),
+        (np.uint8, 4, {"photometric": "minisblack", "planarconfig": "contig"}),
+        (np.uint8, 5, {"photometric": "rgb", "extrasamples": ["unassalpha", "unspecified"]}),
+    ],
+)
+def test_tiff_samples_that_are_no_opacity_are_channels(
+    tmp_path: Path, dtype: npt.DTypeLike, samples: int, options: dict[str, Any]
+) -> None:
+    pixels = RNG.integers(0, 256, (6, 9, samples)).astype(dtype)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, **options)
+    sample = read_one(tmp_path)
+    np.testing.assert_array_equal(sample.array, pixels.transpose(2, 0, 1))
+    assert sample.array.dtype == dtype
+    assert not sample.is_colour
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "is_colour"),
+    [
+        ("a.png", {}, True),
+        ("a.tif", {}, True),
+        ("a.tif", {"photometric": "minisblack", "planarconfig": "contig"}, False),
+        ("a.tif", {"metadata": {"axes": "YXC"}}, False),
+        ("a.npy", {}, False),
+    ],
+)
+def test_what_is_colour(tmp_path: Path, name: str, options: dict[str, Any], is_colour: bool) -> None:
+    if name == "a.png":
+        Image.fromarray(RGB).save(tmp_path / name)
+    elif name == "a.npy":
+        np.save(tmp_path / name, RGB)
+    else:
+        tifffile.imwrite(tmp_path / name, RGB, **options)
+    assert read_one(tmp_path).is_colour is is_colour
+
+
+def test_one_file_is_read_as_training_reads_it(tmp_path: Path, write_nifti: WriteNifti) -> None:
+    write_nifti(tmp_path / "scans" / "a.nii.gz", VOLUME, np.diag([-1.0, 1, 2, 1]))
+    np.save(tmp_path / "mask.npy", VOLUME > 0)
+    scan, mask = read_sample(tmp_path / "scans" / "a.nii.gz"), read_sample(str(tmp_path / "mask.npy"))
+    np.testing.assert_array_equal(scan.array, VOLUME[None, ::-1])
+    assert scan.spacing == (1.0, 1.0, 2.0)
+    np.testing.assert_array_equal(mask.array, np.where(VOLUME > 0, 255, 0)[None])
+    np.testing.assert_array_equal(read_sample(tmp_path / "scans").array, scan.array)
+
+
+def test_what_is_not_one_sample_is_refused(tmp_path: Path) -> None:
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, GRAY)
+    (tmp_path / "broken.png").write_text("no image")
+    for name, message in {
+        "": r"holds 3 samples; give one file",
+        "c.txt": r"c\.txt as one sample; known: \.png",
+        "c.dcm": r"c\.dcm as one sample; give the folder of its series",
+        "broken.png": r"cannot read .*broken\.png: its content is not an image",
+        "missing.npy": r"cannot read .*missing\.npy: ",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            read_sample(tmp_path / name)
 
 
 def test_nifti_is_turned_to_canonical_axes(tmp_path: Path, write_nifti: WriteNifti) -> None:
     # Stored as (inferior, right-to-left, anterior): canonical X = -axis 1, Y = axis 2, Z = -axis 0.
     affine = np.array([[0, -2, 0, 0], [0, 0, 3, 0], [-5, 0, 0, 0], [0, 0, 0, 1.0]])
     write_nifti(tmp_path / "a.nii.gz", VOLUME, affine)
-    array, spacing = read_one(tmp_path)
+    array, spacing, _ = read_one(tmp_path)
     np.testing.assert_array_equal(array[0], VOLUME.transpose(1, 2, 0)[::-1, :, ::-1])
     assert spacing == (2.0, 3.0, 5.0)
 

@@ -1,6 +1,7 @@
-"""From files to batches: sources, preparation (one size, one intensity range), subsets, loader."""
+"""From files to batches: sources, preparation (one size, intensities in [0, 1]), subsets, loader."""
 
 from icone.data.dataset import Dataset
+from icone.data.folder import read_sample
 from icone.data.identity import InstanceChange, compare_instances, file_digest
 from icone.data.inspection import Facts, Inspection, Problem, inspect_source
 from icone.data.labels import read_labels
@@ -32,6 +33,7 @@ __all__ = [
     "load_for_inference",
     "open_source",
     "read_labels",
+    "read_sample",
     "stratified_split",
     "stratified_subset",
     "where_samples_are",

@@ -10,8 +10,10 @@ from pathlib import Path
 from icone.data import dicom
 from icone.data.labels import labels_from_folders
 from icone.data.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
-from icone.data.source import Sample, Source
+from icone.data.source import Sample, Source, checked
 from icone.errors import InputError
+
+_KNOWN = ", ".join([*READERS, *dicom.SUFFIXES])
 
 
 class FolderSource(Source):
@@ -96,8 +98,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
 def _nothing_found(folder: Path) -> str:
     others = sorted({suffix_of(name) or "(none)" for name, _ in _walk(folder)})
     seen = f"it holds files with the suffixes {', '.join(others[:5])}" if others else "it is empty"
-    known = ", ".join([*READERS, *dicom.SUFFIXES])
-    return f"no images or volumes in {folder}: {seen}; files that can be read end with {known}"
+    return f"no images or volumes in {folder}: {seen}; files that can be read end with {_KNOWN}"
 
 
 def _spatial_dims(files: dict[str, Path], series: dict[str, list[Path]]) -> int:
@@ -132,6 +133,27 @@ def _look(paths: list[Path]) -> int | None:
 
 def _read_file(path: Path) -> Sample:
     return READERS[suffix_of(path.name)](path)
+
+
+def read_sample(path: str | Path) -> Sample:
+    """One image or volume, read as training reads it: `Sample(array, spacing, is_colour)`.
+
+    `path` is a file, or a folder with the slices of one DICOM series. `array` is (C, *spatial) in the file's own
+    units: NIfTI is turned to the closest right-anterior-superior axes, (C, X, Y, Z); a DICOM series is
+    (1, slices, rows, columns). `spacing` is in millimetres along these axes, or None where the file does not say it.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        source = FolderSource(path)
+        if len(source) != 1:
+            raise InputError(f"{path} holds {len(source)} samples; give one file, or the folder of one DICOM series")
+        with quiet_readers():
+            return source.read(0)
+    if suffix_of(path.name) not in READERS:
+        way_out = "give the folder of its series" if path.suffix.lower() in dicom.SUFFIXES else f"known: {_KNOWN}"
+        raise InputError(f"cannot read {path} as one sample; {way_out}")
+    with quiet_readers():
+        return checked(lambda: _read_file(path), str(path))
 
 
 def mixed_dimensions(image: str, volume: str) -> InputError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 """Called with (done, total) while samples are read."""
 
 MAX_VALUES = 2**22
-"""Values kept over all samples for the percentiles, at most 4096 of each."""
+"""Values kept over all samples for the percentiles, at most 4096 of each channel of each sample."""
 
 
 class Facts(NamedTuple):
@@ -28,10 +28,13 @@ class Facts(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     spacing: tuple[float, ...] | None
-    low: float
-    high: float
+    is_colour: bool
+    low: tuple[float, ...]
+    """The smallest value of each channel."""
+    high: tuple[float, ...]
+    """The largest value of each channel."""
     values: Array
-    """Some of its values, at places that depend on the position only."""
+    """Some values of each channel, (C, n), at places that depend on the position only."""
 
 
 class Problem(NamedTuple):
@@ -62,7 +65,7 @@ def inspect_source(
     the same samples found, by position, is taken from `known` instead of being read.
     """
     chosen = range(len(source)) if positions is None else positions
-    keep = max(16, min(4096, MAX_VALUES // max(1, len(chosen))))
+    keep = MAX_VALUES // max(1, len(chosen))
     facts: list[Facts] = []
     problems: list[Problem] = []
     known = known or {}
@@ -89,16 +92,22 @@ def inspect_source(
 def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     name = source.ids[position]
     try:
-        array, spacing = source.read(position)
+        sample = source.read(position)
     except InputError as error:
         return Problem(name, str(error))
+    array = sample.array
     if array.size == 0:
         return Problem(name, f"{source.where(position)} is empty: its shape is {array.shape}")
-    low, high = float(array.min()), float(array.max())
-    if not np.isfinite(low) or not np.isfinite(high):
+    channels = array if array.ndim > 1 else array[:, None]
+    axes = tuple(range(1, channels.ndim))
+    low, high = (tuple(map(float, end)) for end in (channels.min(axes), channels.max(axes)))
+    if not np.isfinite([low, high]).all():
         return Problem(name, f"{source.where(position)} holds NaN or infinite values")
-    if low == high and source.spatial_dims > 0:
-        return Problem(name, f"{source.where(position)} is constant: every value is {low:g}")
-    places = np.random.default_rng(position).integers(0, array.size, keep)
-    values = np.asarray(array.flat[places], dtype=np.float32)
-    return Facts(position, array.shape, array.dtype.newbyteorder("=").name, spacing, low, high, values)
+    if min(low) == max(high) and source.spatial_dims > 0:
+        return Problem(name, f"{source.where(position)} is constant: every value is {low[0]:g}")
+    size, count = channels[0].size, max(16, min(4096, keep // len(channels)))
+    places = np.random.default_rng(position).integers(0, size, count)
+    chosen: Any = (slice(None), *np.unravel_index(places, channels.shape[1:]))
+    values = np.asarray(channels[chosen], dtype=np.float32)
+    dtype = array.dtype.newbyteorder("=").name
+    return Facts(position, array.shape, dtype, sample.spacing, sample.is_colour, low, high, values)

@@ -22,6 +22,9 @@ from icone.data.source import Source
 from icone.data.subsets import Integers, imbalanced_subset, stratified_split, stratified_subset
 from icone.errors import InputError
 
+CHANNELS_SHOWN = 8
+"""Channels whose intensity range a note names; series and spectra have hundreds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
@@ -90,6 +93,9 @@ def load_for_inference(
     if not facts:
         raise InputError(f"none of the {len(source)} samples of {spec} can be used: {skipped[0].reason}")
     check_matches(source, facts, preparation)
+    silent = sum(fact.spacing is None for fact in facts)
+    if report is not None and preparation.needs_spacing and silent:
+        report(f"{silent} of {len(facts)} samples do not say their spacing: their voxels are taken for cubes")
     (dataset,) = reading.prepare(preparation, np.array([fact.position for fact in facts]), skipped=skipped)
     return dataset
 
@@ -151,13 +157,39 @@ def _notes(
     if preparation.size and largest < min(preparation.size):
         target = preparation.size[0]
         notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
-    if preparation.low is None:
-        notes.append("intensities differ widely between samples, so each is scaled by its own percentiles")
     if train.images is None:
         needed = preparation.nbytes * len(facts) / GB
         where = "from their files" if train.prepared is None else "from the cache"
         notes.append(f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)")
+    if preparation.spatial_dims:
+        notes.append(_intensity_note(preparation, config))
+        notes += [
+            f"channel {channel} is constant over all training samples: nothing is learned from it"
+            for channel in _constant_channels(_only(facts, np.array(train.positions)))
+        ]
     return notes
+
+
+def _intensity_note(preparation: Preparation, config: DataConfig) -> str:
+    """Which values become 0 and 1."""
+    if preparation.low is None or preparation.high is None:
+        channels = "" if preparation.shares_range or preparation.channels == 1 else ", each channel by itself"
+        why = ", because the samples share no unit" if config.intensity == "auto" else ""
+        return f"intensity: each sample is scaled by its own 0.5 and 99.5 percentiles{channels}{why}"
+    ranges = [f"{low:g} to {high:g}" for low, high in zip(preparation.low, preparation.high, strict=True)]
+    if len(set(ranges)) == 1:
+        return f"intensity: {ranges[0]} becomes 0 to 1"
+    listed = "; ".join(f"channel {i}: {one}" for i, one in enumerate(ranges[:CHANNELS_SHOWN], start=1))
+    more = f"; … ({len(ranges)} channels)" if len(ranges) > CHANNELS_SHOWN else ""
+    return f"intensity: each channel is scaled to 0 to 1 by its own range ({listed}{more})"
+
+
+def _constant_channels(facts: Sequence[Facts]) -> list[int]:
+    """Numbers, from 1, of the channels that hold one value only; none where the samples differ in their channels."""
+    if len({fact.shape[0] for fact in facts}) > 1:
+        return []
+    lows, highs = np.array([fact.low for fact in facts]), np.array([fact.high for fact in facts])
+    return [int(channel) + 1 for channel in np.flatnonzero(lows.min(axis=0) == highs.max(axis=0))]
 
 
 def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -50,9 +51,10 @@ class SourceCache:
         inspection = inspect_source(source, config, workers, progress, positions, known)
         if len(inspection.facts) > len(known):
             facts = inspection.facts
-            plain = [[f.position, f.shape, f.dtype, f.spacing, f.low, f.high] for f in facts]
-            shape = (len(facts), *facts[0].values.shape)
-            self._cache.write(key, (f.values for f in facts), shape, "float32", self._about("facts", facts=plain))
+            plain = [[*f[:-1], f.values.shape] for f in facts]
+            width = max(f.values.size for f in facts)  # samples may differ in their channels
+            rows = (np.pad(f.values.ravel(), (0, width - f.values.size)) for f in facts)
+            self._cache.write(key, rows, (len(facts), width), "float32", self._about("facts", facts=plain))
         return inspection
 
     def samples(
@@ -87,10 +89,8 @@ class SourceCache:
         if damaged:
             self._say("what the cache holds is damaged: the samples are looked at again")
             return {}
-        return {
-            position: Facts(position, tuple(shape), dtype, spacing and tuple(spacing), low, high, some)
-            for (position, shape, dtype, spacing, low, high), some in zip(rows.about["facts"], values, strict=True)
-        }
+        found = (_fact(plain, row) for plain, row in zip(rows.about["facts"], values, strict=True))
+        return {fact.position: fact for fact in found}
 
     def _drop(self, key: str) -> None:
         self._say("the cache is damaged: such samples are prepared from their files, and the next start makes it anew")
@@ -122,6 +122,13 @@ class PreparedSamples:
             self._is_dropped = True
             self._drop()
         return samples
+
+
+def _fact(plain: list[Any], row: Array) -> Facts:
+    """What `inspect` has written about one sample."""
+    position, shape, dtype, spacing, is_colour, low, high, kept = plain
+    values = row[: math.prod(kept)].reshape(kept)
+    return Facts(position, tuple(shape), dtype, spacing and tuple(spacing), is_colour, tuple(low), tuple(high), values)
 
 
 def _state(source: Source) -> str:

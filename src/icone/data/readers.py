@@ -25,12 +25,17 @@ NUMPY_KEYS = ("image", "volume", "images", "data", "x", "arr_0")
 
 
 def read_image(path: Path) -> Sample:
-    """A PNG, JPEG or BMP as (C, H, W): gray, RGB; transparent pixels become black, palettes their colours."""
+    """A PNG, JPEG or BMP as (C, H, W): gray, RGB; transparent pixels become black, palettes their colours.
+
+    RGBA with 16 bits keeps its four channels: such files are measurements as often as pictures.
+    """
     try:
         with Image.open(path) as image:
             if isinstance(image, PngImageFile) and _is_16_bit_colour(image):
-                return Sample(_decode_16_bit_colour(path))
-            return Sample(_pixels(ImageOps.exif_transpose(image)))
+                array = _decode_16_bit_colour(path)
+            else:
+                array = _pixels(ImageOps.exif_transpose(image))
+            return Sample(array, is_colour=len(array) == 3)
     except UnidentifiedImageError as error:
         raise InputError("its content is not an image, whatever its name says") from error
     except Image.DecompressionBombError as error:
@@ -51,11 +56,9 @@ def _pixels(image: Image.Image) -> Array:
 
 
 def _drop_alpha(array: Array) -> Array:
-    """Lay (colours + alpha, H, W) over black, which is also what padding uses; opaque pixels stay exact."""
-    colours, alpha = array[:-1], array[-1:]
-    top = np.iinfo(alpha.dtype).max if alpha.dtype.kind == "u" else 1.0
-    flat = colours * (alpha / np.float64(top))
-    return (np.rint(flat) if alpha.dtype.kind == "u" else flat).astype(array.dtype)
+    """Lay 8-bit (colours + alpha, …) over black, which is also what padding uses; opaque pixels stay exact."""
+    assert array.dtype == np.uint8
+    return np.rint(array[:-1] * (array[-1:] / np.float64(255))).astype(np.uint8)
 
 
 def _is_16_bit_colour(image: PngImageFile) -> bool:
@@ -66,8 +69,7 @@ def _is_16_bit_colour(image: PngImageFile) -> bool:
 def _decode_16_bit_colour(path: Path) -> Array:
     """A PNG with 16 bit per colour, decoded twice: Pillow keeps one byte of two, and can be told which."""
     high, low = (_decode_bytes(path, order) for order in "BL")
-    array = np.moveaxis(high.astype(np.uint16) * np.uint16(256) + low, -1, 0)
-    return array if len(array) == 3 else _drop_alpha(array)
+    return np.moveaxis(high.astype(np.uint16) * np.uint16(256) + low, -1, 0)
 
 
 def _decode_bytes(path: Path, order: str) -> Array:
@@ -96,16 +98,23 @@ def read_nifti(path: Path) -> Sample:
 
 
 def read_tiff(path: Path) -> Sample:
-    """A TIFF as (C, H, W), or as (C, D, H, W) where it has several pages."""
+    """A TIFF as (C, H, W), or as (C, D, H, W) where it has several pages.
+
+    A sample that the file declares as opacity is applied to 8-bit colour or gray and dropped. All other samples are
+    channels: writers declare the fourth of four as opacity without being asked, and with 16 bits it is a measurement.
+    """
     import tifffile
 
     with tifffile.TiffFile(path) as file:
         _check_complete(file)
         series, first = file.series[0], file.pages.first
         array, axes = np.asarray(series.asarray()), str(series.axes)
-        has_alpha = any(int(extra) in (1, 2) for extra in first.extrasamples)
+        photometric, extra = int(first.photometric), [int(kind) for kind in first.extrasamples]
     sample = _arrange(array, axes)
-    return Sample(_drop_alpha(sample)) if has_alpha else Sample(sample)
+    colours = {0: 1, 1: 1, 2: 3, 6: 3}.get(photometric) if "S" in axes and "C" not in axes else None  # gray, RGB, YCbCr
+    if array.dtype == np.uint8 and extra in ([1], [2]) and len(sample) - 1 == colours:
+        sample = _drop_alpha(sample)
+    return Sample(sample, is_colour=len(sample) == 3 == colours)
 
 
 def _check_complete(file: Any) -> None:

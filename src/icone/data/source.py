@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +24,8 @@ class Sample(NamedTuple):
     """Shape (C, *spatial), in the dtype of the file."""
     spacing: tuple[float, ...] | None = None
     """Millimetres per voxel along each spatial axis, where the file says so."""
+    is_colour: bool = False
+    """Whether the file declares its three channels as red, green and blue, which share one intensity range."""
 
 
 class Recall:
@@ -88,15 +90,7 @@ class Source(ABC):
         recalled = self.recalled.pop(position)
         if recalled is not None:
             return recalled
-        try:
-            sample = self._read(position)
-            _check_dtype(sample.array.dtype)
-        except MemoryError:
-            raise
-        except Exception as error:  # decoders raise anything: OSError, EOFError, struct.error, SyntaxError, …
-            raise InputError(f"cannot read {self.where(position)}: {one_line(error)}") from error
-        if sample.array.dtype == np.bool_:
-            sample = sample._replace(array=sample.array.astype(np.uint8) * np.uint8(255))
+        sample = checked(lambda: self._read(position), self.where(position))
         self.recalled.put(position, sample)
         return sample
 
@@ -139,6 +133,20 @@ def one_line(error: BaseException) -> str:
     """
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def checked(read: Callable[[], Sample], where: str) -> Sample:
+    """The sample that `read` returns, black and white as 0 and 255; any failure is an `InputError` that says where."""
+    try:
+        sample = read()
+        _check_dtype(sample.array.dtype)
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise anything: OSError, EOFError, struct.error, SyntaxError, …
+        raise InputError(f"cannot read {where}: {one_line(error)}") from error
+    if sample.array.dtype == np.bool_:
+        sample = sample._replace(array=sample.array.astype(np.uint8) * np.uint8(255))
+    return sample
 
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from icone.data import Dataset, Preparation
+from icone.data.preparation import Spacing
+from icone.data.source import Array
 from icone.encoders import num_features
 from icone.views import Views
 
@@ -17,10 +19,27 @@ Progress = Callable[[int, int], None]
 
 
 class FrozenEncoder(nn.Module):
-    """A trained encoder with its preprocessing, in eval mode: raw samples in, features out; no instance ids.
+    """A trained encoder with its preprocessing: raw samples in, the features of `icone.embed` out.
 
-    Takes a batch `(B, C, *spatial)` in the units and dtype of the files it was trained on, of any size, and applies
-    the intensity range, the resizing and the normalisation of the training run.
+    It takes samples of any size and applies the intensity ranges, the resizing and the normalisation of the training
+    run. It is in eval mode and no parameter requires a gradient; `encoder.requires_grad_(True).train()` prepares it
+    for fine-tuning, and `encoder.encoder` is the bare network. It needs no instance ids.
+
+    The samples must be as our readers give them, in the file's own units (raw values, not scaled to [0, 1]):
+
+    | file | array of one sample |
+    | --- | --- |
+    | NIfTI | (C, X, Y, Z), turned to the closest right-anterior-superior axes, after slope and intercept |
+    | DICOM series | (1, slices, rows, columns), slices ordered along their normal, in rescaled units |
+    | TIFF | (C, H, W), or (C, D, H, W) where it has several pages |
+    | PNG, JPEG, BMP | (1, H, W) or (3, H, W), transparency laid over black; 16-bit RGBA: (4, H, W) |
+    | NumPy | (C, *spatial), see `icone.data.readers.channel_axis` |
+
+    `icone.data.read_sample` reads a file so:
+
+    >>> encoder = icone.load_encoder("runs/scans")                           # doctest: +SKIP
+    >>> sample = icone.data.read_sample("scans/a.nii.gz")                    # doctest: +SKIP
+    >>> features = encoder(sample.array[None], spacing=sample.spacing)       # doctest: +SKIP
     """
 
     def __init__(self, encoder: nn.Module, preparation: Preparation, views: Views) -> None:
@@ -30,10 +49,17 @@ class FrozenEncoder(nn.Module):
         self.views = views
         self.num_features = num_features(encoder)
         self.eval()
+        self.requires_grad_(False)
 
-    def forward(self, samples: Tensor) -> Tensor:
-        """Features (B, num_features) of raw samples."""
-        return self.encode_prepared(self.preparation.batch(samples))
+    def forward(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
+        """Features (B, num_features) of raw samples (B, C, *spatial), a tensor or a NumPy array.
+
+        `spacing` is the size of a voxel in millimetres along the array's spatial axes: one tuple for all samples, or
+        one per sample. It may be left out where the training samples had none, or had cubic voxels and no target
+        spacing; elsewhere features without it would be others, and leaving it out is an `InputError`.
+        """
+        prepared = self.preparation.batch(samples, spacing)
+        return self.encode_prepared(prepared.to(next(self.encoder.parameters()).device))
 
     def encode_prepared(self, images: Tensor) -> Tensor:
         """Features of samples that the preparation was applied to already."""
