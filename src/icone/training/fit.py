@@ -126,7 +126,7 @@ class Fit:
     def _way_out(self) -> str:
         return (
             f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help: "
-            "add one of them, --resume and --adjust to the command"
+            "add one of them, --resume and --adjust to the command, or start anew under another --out"
         )
 
     def _continue(self, saved: SavedState, rows: list[int | None] | None) -> None:

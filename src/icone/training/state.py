@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +41,11 @@ class StateBook:
     changes: list[dict[str, Any]] = field(default_factory=list)
     """Settings that were changed on the way, each with the epoch from which on it holds."""
 
+    def __post_init__(self) -> None:
+        numbers = (self.step, self.digest_version, self.epochs_before, self.extensions)
+        if not all(isinstance(number, int) for number in numbers) or len(self.ids) != len(self.digests):
+            raise ValueError("its numbers or its list of samples cannot be used")
+
 
 @dataclass(kw_only=True)
 class SavedState(StateBook):
@@ -60,7 +64,7 @@ def save_state(run: Run, step: TrainStep, book: StateBook) -> None:
     tensors = _tensors(step)
     # Tied tensors are stored once per name: safetensors refuses shared memory.
     tensors = {name: t.detach().clone() for name, t in tensors.items()}
-    text = json.dumps(dataclasses.asdict(book)).encode()
+    text = json.dumps(vars(book)).encode()
     tensors[BOOK] = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
     write_tensors(run.state_file, tensors, {"recipe_version": RECIPE_VERSION, "extensions": book.extensions})
 
