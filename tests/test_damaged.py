@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ STATES: dict[str, Callable[[Path], Any]] = {
     "empty": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(b"\xff" * 1000),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-100]),
-    **{f"a bit flipped at {p}": (lambda path, p=p: flip(path, p)) for p in (0.0, 0.001, 0.2, 0.4, 0.6, 0.8, 1.0)},
+    **{f"a bit flipped at {p}": partial(flip, place=p) for p in (0.0, 0.001, 0.2, 0.4, 0.6, 0.8, 1.0)},
     "no metadata": lambda path: rewrite(path, lambda tensors: None, metadata=False),
     "another value": lambda path: rewrite(path, altered(BIAS, lambda t: t + 1)),
     "another shape": lambda path: resealed(path, altered(BIAS, lambda t: t[:-1])),
@@ -188,7 +189,7 @@ ENCODERS: dict[str, Callable[[Path], Any]] = {
     "empty": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(b"\xff" * 1000),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-10]),
-    **{f"a bit flipped at {p}": (lambda path, p=p: flip(path, p)) for p in (0.0, 0.05, 0.3, 0.6, 1.0)},
+    **{f"a bit flipped at {p}": partial(flip, place=p) for p in (0.0, 0.05, 0.3, 0.6, 1.0)},
     "no metadata": lambda path: rewrite(path, lambda tensors: None, metadata=False),
     "NaN": lambda path: resealed(path, altered("layers.0.bias", lambda t: t * float("nan"))),
     "infinite": lambda path: resealed(path, altered("layers.0.bias", lambda t: t + float("inf"))),

@@ -17,6 +17,7 @@ from rich.console import Console
 import icone.runs
 from icone.errors import InputError, TrainingError
 from icone.evaluating import evaluate
+from icone.files import replace_file
 from icone.inference import embed, load_encoder
 from icone.pretraining import pretrain
 from icone.runs import Run, read_tensors
@@ -95,7 +96,7 @@ class Killed(BaseException):
 def killing(patch: pytest.MonkeyPatch, nth: int) -> Callable[[], int]:
     """Kill before the n-th change of a file, counted from 0; returns how many there were."""
     count = 0
-    replace, remove, append = icone.runs.replace_file, icone.runs.remove, Run.append_history
+    replace, remove, append = replace_file, icone.runs.remove, Run.append_history
 
     def strike() -> None:
         nonlocal count

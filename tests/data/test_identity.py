@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def write_nifti(place: Path, samples: Array) -> None:
     for number, voxels in enumerate(samples):
         around: Array = np.zeros((40, 40, 40), np.uint8)  # so much empty around it that both ends are the same
         around[16:24, 16:24, 16:24] = voxels
-        nibabel.save(nibabel.Nifti1Image(around, np.eye(4)), place / f"{number}.nii")  # type: ignore[attr-defined]
+        make: Any = nibabel.Nifti1Image
+        nibabel.save(make(around, np.eye(4)), place / f"{number}.nii")
 
 
 def write_all_series(place: Path, samples: Array) -> None:
@@ -78,8 +80,9 @@ def write_all_series(place: Path, samples: Array) -> None:
 def write_zarr(place: Path, samples: Array) -> None:
     import zarr
 
+    save: Any = zarr.save
     shutil.rmtree(place, ignore_errors=True)
-    zarr.save(str(place), samples)
+    save(str(place), samples)
 
 
 Write = Callable[[Path, Array], None]
@@ -200,8 +203,13 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was read for a digest."""
     found: list[Any] = []
     of_file, of_parts = identity._hash_file, identity.content_digest
-    monkeypatch.setattr(identity, "_hash_file", lambda path: (found.append(path), of_file(path))[1])
-    monkeypatch.setattr("icone.data.arrays.content_digest", lambda *parts: (found.append(1), of_parts(*parts))[1])
+
+    def noting(function: Callable[..., str], *parts: Any) -> str:
+        found.append(parts)
+        return function(*parts)
+
+    monkeypatch.setattr(identity, "_hash_file", partial(noting, of_file))
+    monkeypatch.setattr("icone.data.arrays.content_digest", partial(noting, of_parts))
     return found
 
 
