@@ -8,7 +8,7 @@ from pathlib import Path
 import icone
 
 ROOMS = [
-    "nn", "errors", "recipe", "config", "data", "views", "encoders", "losses", "diversity", "methods", "runs",
+    "nn", "errors", "files", "recipe", "config", "data", "views", "encoders", "losses", "diversity", "methods", "runs",
     "training", "evaluation", "building", "pretraining", "inference", "evaluating", "report", "experiments", "demo",
     "__init__", "cli", "__main__",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from icone.cli import main
 from icone.errors import InputError, InterruptedRun, TrainingError
 from icone.pretraining import pretrain
 from icone.runs import Run, read_tensors
-from icone.training.state import SavedState, load_state
+from icone.training.state import load_state
 from icone.training.step import TrainStep
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 50, "epochs": 4, "features": 8, "seed": 3}
@@ -32,15 +32,9 @@ def quiet() -> Console:
     return Console(file=io.StringIO())
 
 
-def state_of(run: Run) -> SavedState:
-    state = load_state(run)
-    assert state is not None
-    return state
-
-
 def outcome(run: Run) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
     """All weights, moments and random states as bytes, and the history without the clocks."""
-    tensors, _ = read_tensors(run.state_file)
+    tensors = load_state(run).tensors
     encoder, _ = read_tensors(run.encoder_file)
     named = {**tensors, **{f"encoder/{name}": t for name, t in encoder.items()}}
     clocks = ("seconds", "instances_per_second", "probe_seconds")
@@ -130,7 +124,7 @@ def test_ctrl_c_saves_and_resume_goes_on(
     with pytest.raises(InterruptedRun, match="after step 77 of 200"):
         pretrain(**POINTS, out=tmp_path / "run", console=quiet())
     run = Run(tmp_path / "run")
-    assert state_of(run).step == 77
+    assert load_state(run).step == 77
     assert not run.finished
     pretrain(**POINTS, out=run.folder, resume=True, console=quiet())
     assert outcome(run) == outcome(undisturbed)
@@ -151,15 +145,6 @@ def test_ctrl_c_on_the_command_line_says_how_to_go_on(
     assert f"--out {tmp_path}/run --resume" in capsys.readouterr().err
 
 
-def test_a_run_killed_before_its_first_state_begins_anew(undisturbed: Run, tmp_path: Path) -> None:
-    copy = Run(tmp_path / "copy")
-    shutil.copytree(undisturbed.folder, copy.folder)
-    copy.state_file.unlink()
-    copy.encoder_file.unlink()
-    pretrain(**POINTS, out=copy.folder, resume=True, console=quiet())
-    assert outcome(copy) == outcome(undisturbed)
-
-
 def test_resuming_a_finished_run_changes_nothing(undisturbed: Run, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(undisturbed.folder, copy)
@@ -167,9 +152,17 @@ def test_resuming_a_finished_run_changes_nothing(undisturbed: Run, tmp_path: Pat
     assert outcome(Run(copy)) == outcome(undisturbed)
 
 
-def test_another_configuration_is_refused_by_name(undisturbed: Run) -> None:
-    with pytest.raises(InputError, match=r"another configuration \(lr: 0.0001 -> 0.5\)"):
-        pretrain(**POINTS, lr=0.5, out=undisturbed.folder, resume=True, console=quiet())
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"lr": 0.5}, r"another configuration \(lr: 0.0001 -> 0.5\): .* add --adjust"),
+        ({"views": 3}, r"another configuration \(views: 2 -> 3\): resume with the same settings, or"),
+        ({"views": 3, "adjust": True}, r"another configuration \(views: 2 -> 3\)"),
+    ],
+)
+def test_another_configuration_is_refused_by_name(undisturbed: Run, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        pretrain(**POINTS, **more, out=undisturbed.folder, resume=True, console=quiet())
 
 
 def test_a_run_is_not_overwritten(undisturbed: Run) -> None:
@@ -184,7 +177,7 @@ def test_a_run_is_not_overwritten(undisturbed: Run) -> None:
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"not finite at step \d+ \(epoch 0\): loss nan.*--lr"):
         pretrain(**POINTS, recipe="paper", lr=1e30, out=tmp_path / "run", console=quiet(), checkpoint_seconds=0.001)
-    state = state_of(Run(tmp_path / "run"))
+    state = load_state(Run(tmp_path / "run"))
     assert all(t.isfinite().all() for t in state.tensors.values() if t.is_floating_point())
     assert main([*COMMAND, "--recipe", "paper", "--lr", "1e30", "--out", str(tmp_path / "other")]) == 3
 
@@ -210,8 +203,8 @@ TINY: dict[str, Any] = {
 
 def test_a_changed_folder_is_refused_in_detail_and_extended_on_demand(folder: Path, tmp_path: Path) -> None:
     run = pretrain(folder, **TINY, out=tmp_path / "run", console=quiet())
-    table = state_of(run).part("method")["objective.anchors.weight"]
-    moments = state_of(run).part("optimizer")["objective.anchors.weight/exp_avg"]
+    table = load_state(run).part("method")["objective.anchors.weight"]
+    moments = load_state(run).part("optimizer")["objective.anchors.weight/exp_avg"]
     save_image(folder / "1b.png", 10)  # gained, between known ones
     (folder / "0.png").unlink()  # lost
     (folder / "3.png").rename(folder / "three.png")
@@ -219,11 +212,11 @@ def test_a_changed_folder_is_refused_in_detail_and_extended_on_demand(folder: Pa
     words = r"gained 1: 1b\.png; lost 1: 0\.png; renamed 1: 3\.png -> three\.png; changed content 1: 2\.png"
     with pytest.raises(InputError, match=words):
         pretrain(folder, **TINY, out=run.folder, resume=True, console=quiet())
-    assert state_of(run).ids == ["0.png", "1.png", "2.png", "3.png"]
+    assert load_state(run).ids == ["0.png", "1.png", "2.png", "3.png"]
 
     frozen = TINY | {"lr": 1e-30, "weight_decay": 0.0}  # so that the rows can be told
     pretrain(folder, **frozen, out=run.folder, extend=True, console=quiet())
-    state = state_of(run)
+    state = load_state(run)
     assert state.ids == ["1.png", "1b.png", "2.png", "three.png"] == run.instances["ids"]
     extended = state.part("method")["objective.anchors.weight"]
     torch.testing.assert_close(extended[[0, 2, 3]], table[[1, 2, 3]])
@@ -251,7 +244,7 @@ def test_extending_an_unfinished_run_keeps_its_schedule(
     save_image(folder / "new.png", 30)
     run = pretrain(folder, **settings, out=tmp_path / "run", extend=True, console=quiet())
     assert [row["epoch"] for row in run.history] == [0, 1, 2]
-    assert state_of(run).step == 9  # three epochs of three steps, the first taken over
+    assert load_state(run).step == 9  # three epochs of three steps, the first taken over
 
 
 def test_time_is_not_spent_on_saving_too_often(tmp_path: Path) -> None:

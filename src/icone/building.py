@@ -16,12 +16,13 @@ from icone.encoders import build_encoder, check_batch_norm
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, method_class
 from icone.nn import convert_batch_norm
+from icone.training.place import kept_random_state, seed_random_numbers
 from icone.views import Views, build_views
 
 
 def make_encoder(config: PretrainConfig, preparation: Preparation) -> nn.Module:
-    """An untrained encoder with the weights of the configuration's seed; leaves the global generator seeded."""
-    torch.manual_seed(config.seed)
+    """An untrained encoder with the weights of the configuration's seed; leaves the generator of the CPU seeded."""
+    seed_random_numbers(config.seed, torch.device("cpu"))
     return build_encoder(
         config.encoder,
         in_channels=preparation.channels,
@@ -84,7 +85,7 @@ def pick_device(name: str) -> torch.device:
 @contextlib.contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
     """Leave the caller's random generators as they were."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with kept_random_state(device):
         yield
 
 

@@ -28,6 +28,8 @@ class Pretrain(PretrainConfig):
     """Continue an interrupted run, bit for bit."""
     extend: bool = False
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
+    adjust: bool = False
+    """With --resume: go on from the last saved state with another --lr, --weight-decay or --clip-gradient."""
     seeds: int = 1
     """Train this many runs with consecutive seeds into the folders seed-0, seed-1, … of out; with the captured engine
     side by side."""
@@ -44,8 +46,10 @@ class Pretrain(PretrainConfig):
         if self.seeds < 1:
             raise InputError(f"--seeds must be at least 1, got {self.seeds}")
         if self.seeds > 1:
-            if self.extend:
-                raise InputError("--extend continues one run: give its folder with --out and leave --seeds out")
+            if self.extend or self.adjust:
+                raise InputError(
+                    "--extend and --adjust continue one run: give its folder with --out and leave --seeds out"
+                )
             seeds = range(self.seed, self.seed + self.seeds)
             folder = self.out or default_folder(self.source)
             configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]
@@ -53,7 +57,9 @@ class Pretrain(PretrainConfig):
             pretrain_many(configs, outs, resume=self.resume, console=console)
             console.print(f"done: {', '.join(map(str, outs))}")
             return
-        run = pretrain(**settings, out=self.out, resume=self.resume, extend=self.extend, console=console)
+        run = pretrain(
+            **settings, out=self.out, resume=self.resume, extend=self.extend, adjust=self.adjust, console=console
+        )
         console.print(f"done: {run.folder}  (next: icone evaluate {run.folder}, icone embed {run.folder} FOLDER)")
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.building import memory_errors
-from icone.data import Dataset, Preparation, stratified_split
+from icone.data import Dataset, stratified_split
 from icone.evaluation.assessment import Partition, assess, beside_untrained
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.verdict import judge
@@ -89,7 +89,7 @@ def _read(
 ) -> _Samples:
     config = run.config
     config = dataclasses.replace(config, labels=labels or config.labels, data_root=data_root or config.data_root)
-    preparation = Preparation.from_json(run.record["data"]["preparation"])
+    preparation = run.preparation
     instances = run.instances
     # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
     drawn = {*instances["ids"], *instances["test_ids"]} if instances["test_ids"] and not official_test else None

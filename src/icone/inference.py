@@ -17,7 +17,7 @@ from icone.config import PretrainConfig
 from icone.data import Dataset, Preparation, load_for_inference
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract
-from icone.runs import Run, read_tensors, replacing
+from icone.runs import Run, load_weights, replacing
 
 FORMATS = (".parquet", ".npz", ".csv")
 
@@ -25,17 +25,15 @@ FORMATS = (".parquet", ".npz", ".csv")
 def load_encoder(run: str | Path | Run, device: str = "cpu") -> FrozenEncoder:
     """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids."""
     run = run if isinstance(run, Run) else Run.open(run)
-    if not run.encoder_file.is_file():
-        raise InputError(f"{run.folder} holds no encoder yet: finish the run with --resume")
-    weights, _ = read_tensors(run.encoder_file)
+    weights = run.trained_weights()
     frozen = untrained_encoder(run)
-    frozen.encoder.load_state_dict(weights)
+    load_weights(frozen.encoder, weights, run.encoder_file)
     return frozen.to(pick_device(device))
 
 
 def untrained_encoder(run: Run, device: str = "cpu") -> FrozenEncoder:
     """The encoder of a run as it was before its first step."""
-    config, preparation = run.config, Preparation.from_json(run.record["data"]["preparation"])
+    config, preparation = run.config, run.preparation
     with own_randomness(torch.device("cpu")):
         encoder = make_encoder(config, preparation)
     return FrozenEncoder(encoder, preparation, make_views(config, preparation)).to(pick_device(device))

@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,19 +17,38 @@ import torch
 from rich.console import Console
 
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
-from icone.config import PretrainConfig, differences, different_data
-from icone.data import Data, Loader, compare_instances, file_digest, larger_last_batch, load_data, where_samples_are
+from icone.config import EncoderConfig, PretrainConfig, differences, different_data, from_json
+from icone.data import (
+    DIGEST_VERSION,
+    Data,
+    DigestMemory,
+    InstanceChange,
+    Loader,
+    cache_folder,
+    check_outside,
+    compare_instances,
+    larger_last_batch,
+    load_data,
+    where_samples_are,
+)
 from icone.encoders import arrange_for_cuda, num_features
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
+from icone.recipe import RECIPE_VERSION
 from icone.runs import Run, write_tensors
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.loggers import build_loggers
 from icone.training.observers import Observer
+from icone.training.place import seed_random_numbers
 from icone.training.snapshots import Snapshots
-from icone.training.state import load_state
+from icone.training.state import StateBook, load_book, load_state
 from icone.views import Views
+
+ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
+"""Settings that may change on the way, because no tensor of the state depends on them."""
+FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {"size", "channels", "method", "options", "recipe"}
+"""Settings that a saved state belongs to: other data can be trained on with it, but not another network."""
 
 
 def pretrain(
@@ -37,6 +57,7 @@ def pretrain(
     out: str | Path | None = None,
     resume: bool = False,
     extend: bool = False,
+    adjust: bool = False,
     console: Console | None = None,
     **settings: Any,
 ) -> Run:
@@ -44,7 +65,8 @@ def pretrain(
 
     `settings` are the fields of `icone.config.PretrainConfig` (batch_size, epochs, method, size, …).
     `out` is the run folder, by default `runs/` and the name of the source. `resume` continues an interrupted run
-    bit for bit; `extend` continues on a folder that has gained or lost files.
+    bit for bit, with `adjust` from its last state on with another lr, weight_decay or clip_gradient; `extend`
+    continues on a folder that has gained or lost files.
     """
     known = {f.name for f in dataclasses.fields(PretrainConfig)}
     if unknown := settings.keys() - known:
@@ -52,16 +74,18 @@ def pretrain(
     config = PretrainConfig(source=str(source), **settings)
     run = Run(out if out is not None else default_folder(config.source))
     console = console or Console()
+    going_on = _GoingOn(resume, extend, adjust)
     check_start(run, resume, extend)
+    _check_outside(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     with own_randomness(pick_device(config.device)), memory_errors():
-        if resume or extend:
-            _check_same(run, config, extend)
+        if going_on:
+            going_on.changes(load_book(run), config, run)
         data = _load(config, console)
-        parts = _build(config, data)
+        parts = _build(config, data.data)
         with run.locked(), choose_display(console) as display:
             check_start(run, resume, extend)  # somebody may have been quicker
-            one = _prepare(run, config, data, parts, display, console, resume=resume, extend=extend)
+            one = _prepare(run, config, data, parts, display, console, going_on)
             fit([one])
             _finish(one)
     return run
@@ -86,6 +110,7 @@ def pretrain_many(
         if other := different_data(first, config):
             raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
         check_start(run, resume and run.exists(), extend=False)
+        _check_outside(run, config)
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
@@ -98,16 +123,16 @@ def pretrain_many(
     return runs
 
 
-def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: Data, resume: bool, console: Console) -> None:
+def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: _Known, resume: bool, console: Console) -> None:
     with contextlib.ExitStack() as stack:
         fits = []
         for config, run in group:
-            parts = _build(config, data)
+            parts = _build(config, data.data)
             stack.enter_context(run.locked())
             again = resume and run.exists()
             check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
-            fits.append(_prepare(run, config, data, parts, display, console, resume=again, extend=False))
+            fits.append(_prepare(run, config, data, parts, display, console, _GoingOn(resume=again)))
         try:
             fit(fits)
         finally:
@@ -142,13 +167,51 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         raise InputError(f"no permission to write in {place}: choose another --out")
 
 
-def _check_same(run: Run, config: PretrainConfig, extend: bool) -> None:
-    changed = differences(run.config, config)
-    if changed and not extend:
-        raise InputError(
-            f"{run.folder} was trained with another configuration ({'; '.join(changed)}): "
-            "resume with the same settings, or start anew under another --out"
-        )
+def _check_outside(run: Run, config: PretrainConfig) -> None:
+    """Refuse a run folder among the data, where its arrays would be taken for samples."""
+    data = os.path.expanduser(config.source)
+    if os.path.isdir(data):
+        check_outside("the run folder", run.folder, Path(data), "--out")
+
+
+@dataclass(frozen=True)
+class _GoingOn:
+    """How a run is continued: on the same samples, perhaps with adjusted settings, or on others; falsy if it begins."""
+
+    resume: bool = False
+    extend: bool = False
+    adjust: bool = False
+
+    def __post_init__(self) -> None:
+        if self.adjust and not self.resume:
+            raise InputError("--adjust changes settings of a run that is resumed: give --resume too")
+
+    def __bool__(self) -> bool:
+        return self.resume or self.extend
+
+    def changes(self, book: StateBook, config: PretrainConfig, run: Run) -> list[str]:
+        """The settings that change, as `name: old -> new`; an `InputError` for those that cannot."""
+        changes = differences(from_json(book.config), config)
+        names = [change.partition(":")[0] for change in changes]
+        if self.extend and (refused := [c for c, name in zip(changes, names, strict=True) if name in FIXED]):
+            raise InputError(
+                f"{run.folder} cannot be extended with another network ({'; '.join(refused)}): "
+                "leave these settings as they were, or start anew under another --out"
+            )
+        if self.resume and changes and not (self.adjust and ADJUSTABLE.issuperset(names)):
+            hint = "add --adjust to change them from here on, " if ADJUSTABLE.issuperset(names) else ""
+            raise InputError(
+                f"{run.folder} was trained with another configuration ({'; '.join(changes)}): "
+                f"resume with the same settings, {hint}or start anew under another --out"
+            )
+        return changes
+
+
+class _Known(NamedTuple):
+    """The data of runs, and the digests of the training samples by id."""
+
+    data: Data
+    digests: dict[str, str]
 
 
 class _Parts(NamedTuple):
@@ -162,50 +225,74 @@ class _Parts(NamedTuple):
 def _prepare(
     run: Run,
     config: PretrainConfig,
-    data: Data,
+    known: _Known,
     parts: _Parts,
     display: Display,
     console: Console,
-    *,
-    resume: bool,
-    extend: bool,
+    going_on: _GoingOn,
 ) -> Fit:
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
-    saved, rows = None, None
-    if resume or extend:
-        _check_same(run, config, extend)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    data, saved, rows, changes = known.data, None, None, []
+    if going_on:
         saved = load_state(run)
-        known_ids = saved.ids if saved else run.instances["ids"]
-        change = compare_instances(known_ids, run.instances["digests"], data.train.ids, _digests(data))
-        if change and not extend:
+        changes = saved.changes
+        if changed := going_on.changes(saved, config, run):
+            changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
+            say(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
+        change = _compare(saved, known, say)
+        if change and not going_on.extend:
             raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
-        if extend:
-            text = f"extending: {change if change else 'the files are the same'}"
-            console.print(text, highlight=False, soft_wrap=True)
+        if going_on.extend:
+            say(f"extending: {change if change else 'the files are the same'}")
             rows = change.rows
     if max(parts.loader.sizes) > config.batch_size:
-        console.print(f"note: {larger_last_batch(parts.loader)}", highlight=False, soft_wrap=True)
+        say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
-        console.print(f"note: {where_samples_are(parts.loader)}", highlight=False, soft_wrap=True)
-    run.describe(config, _facts(config, data, parts), _instances(data))
+        say(f"note: {where_samples_are(parts.loader)}")
     observers = _observers(run, config, parts, display)
     with console.status("embedding") as status:
 
         def progress(done: int, total: int) -> None:
             status.update(f"embedding what the anchors start from: {done}/{total}")
 
-        return Fit(*parts, config, run, display, saved, rows, observers, progress)
+        digests = [known.digests[name] for name in data.train.ids]
+        one = Fit(*parts, config, run, display, saved, rows, observers, progress, digests, changes)
+    with one.place.here():
+        one.save()
+    facts = {
+        **_facts(config, data, parts),
+        "epochs_before": one.epochs_before,
+        "extensions": one.extensions,
+        "changes": changes,
+    }
+    run.begin(config, facts, _instances(known), one.history)
+    return one
+
+
+def _compare(saved: StateBook, known: _Known, say: Callable[[str], None]) -> InstanceChange:
+    """How the training samples differ from those of a state."""
+    before = dict(zip(saved.ids, saved.digests, strict=True))
+    if saved.digest_version != DIGEST_VERSION:
+        before = {}
+        say("note: the run knows its samples by digests of another version, so that only their names are compared")
+    return compare_instances(saved.ids, before, known.data.train.ids, known.digests)
 
 
 def _finish(one: Fit) -> None:
     """Write the trained encoder, which makes the run a finished one."""
     weights = one.step.method.encoder.state_dict()
-    write_tensors(one.run.encoder_file, weights, {"finished": "true", "epochs": str(one.config.epochs)})
+    about = {"finished": True, "epochs": one.config.epochs, "extensions": one.extensions}
+    write_tensors(one.run.encoder_file, weights, {**about, "recipe_version": RECIPE_VERSION})
 
 
 def _build(config: PretrainConfig, data: Data) -> _Parts:
     """Everything that can refuse the configuration, before anything is written."""
     device = pick_device(config.device)
+    seed_random_numbers(config.seed, device)
     method = make_method(config, data)
     loader = Loader(
         data.train,
@@ -240,34 +327,39 @@ def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display
     return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
 
 
-def _load(config: PretrainConfig, console: Console) -> Data:
+def _load(config: PretrainConfig, console: Console) -> _Known:
     with console.status("reading data") as status:
         data = load_data(
             config,
             report=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
             progress=lambda done, total: status.update(f"reading data: {done}/{total}"),
         )
+        memory = DigestMemory(cache_folder(config.cache), config.source)
+        digests = data.source.digests(
+            data.train.positions,
+            memory,
+            config.workers,
+            lambda done, total: status.update(f"digests of contents: {done}/{total}"),
+        )
+        memory.save()
+        if data.train.images is not None or data.train.prepared is not None:
+            data.source.close()
     for note in data.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
-    return data
+    return _Known(data, dict(zip(data.train.ids, digests, strict=True)))
 
 
-def _instances(data: Data) -> dict[str, Any]:
-    train = data.train
+def _instances(known: _Known) -> dict[str, Any]:
+    data, train = known.data, known.data.train
     return {
         "ids": list(train.ids),
         "labels": train.labels.tolist(),
         "class_names": list(train.class_names),
-        "digests": _digests(data),
+        "digests": known.digests,
+        "digest_version": DIGEST_VERSION,
         "test_ids": list(data.test.ids) if data.test else [],
         "minority": list(data.minority_classes),
     }
-
-
-def _digests(data: Data) -> dict[str, str]:
-    """Digests of the training files by id; nothing for samples that are not files of their own."""
-    paths = dict(zip(data.source.ids, data.source.paths, strict=True))
-    return {name: file_digest(path) for name in data.train.ids if (path := paths[name]) is not None and path.is_file()}
 
 
 def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
@@ -276,6 +368,7 @@ def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
     packages = ("icone", "torch", "timm", "monai", "numpy", "scikit-learn")
     norms = sorted({type(m).__name__ for m in method.encoder.modules() if "Norm" in type(m).__name__})
     return {
+        "recipe_version": RECIPE_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",

@@ -5,21 +5,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from icone.config import PretrainConfig, from_json, to_json
+from icone.data import Preparation
+from icone.data.identity import content_digest
 from icone.errors import InputError
+from icone.files import remove_leftovers, replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+Read = TypeVar("Read")
 
 
 class Run:
@@ -59,37 +66,85 @@ class Run:
     @property
     def record(self) -> dict[str, Any]:
         """The whole of config.json."""
-        return self._read_json("config.json")
+        return self._read_json("config.json", {"config": dict, "data": dict})
 
     @property
     def config(self) -> PretrainConfig:
-        return from_json(self.record["config"])
+        return self._decode("config.json", lambda: from_json(self.record["config"]))
+
+    @property
+    def preparation(self) -> Preparation:
+        """How the run's samples become tensors."""
+        return self._decode("config.json", lambda: Preparation.from_json(self.record["data"]["preparation"]))
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that the history has when the run is finished: those of earlier trainings that it extends count."""
+        return int(self.record.get("epochs_before", 0)) + self.config.epochs
 
     @property
     def instances(self) -> dict[str, Any]:
         """`ids`, `labels` and `class_names` of the training instances, `test_ids` of the held-out ones."""
-        return self._read_json("instances.json")
+        return self._read_json("instances.json", {"ids": list, "labels": list, "test_ids": list})
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """One dictionary per finished epoch."""
         path = self.folder / "history.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill can cut the last one short
+        if not path.is_file():
+            return []
+
+        def read() -> list[dict[str, Any]]:
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a kill can cut the last one short
+            if not all(isinstance(row, dict) and isinstance(row.get("epoch"), int) for row in rows):
+                raise ValueError("a line is not about an epoch")
+            return rows
+
+        return self._decode(path.name, read)
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What `icone evaluate` found, if it ran."""
-        return self._read_json("result.json") if self.result_file.is_file() else None
+        """What `icone evaluate` found about the encoder, if it ran and the run has not been extended since."""
+        if not self.result_file.is_file() or self._is_extended:
+            return None
+        return self._read_json("result.json", {"trained": dict})
 
     @property
     def finished(self) -> bool:
-        return self.encoder_file.is_file() and read_metadata(self.encoder_file).get("finished") == "true"
+        """Whether the encoder is the outcome of the whole training, of the last one where the run was extended."""
+        said = self._said(self.encoder_file)
+        return said.get("finished") in (True, "true") and not self._is_extended  # a text in version 0.1
+
+    @property
+    def _is_extended(self) -> bool:
+        """Whether a further training has begun since the encoder was written: encoder and results are of the former."""
+        begun, done = (self._said(file).get("extensions", 0) for file in (self.state_file, self.encoder_file))
+        return self.encoder_file.is_file() and done < begun
+
+    @staticmethod
+    def _said(file: Path) -> dict[str, Any]:
+        """The metadata of a file; nothing where it is missing or damaged, which is said when it is needed."""
+        try:
+            return read_metadata(file) if file.is_file() else {}
+        except InputError:
+            return {}
+
+    def trained_weights(self) -> dict[str, Tensor]:
+        """The weights of the trained encoder, or an `InputError` where there are none that can be used."""
+        if not self.encoder_file.is_file():
+            raise InputError(f"{self.folder} holds no encoder yet: finish the run with --resume")
+        weights, _ = read_tensors(self.encoder_file)
+        if not self.finished:
+            raise InputError(f"{self.encoder_file} is not that of a finished training: finish the run with --resume")
+        if bad := [name for name, t in weights.items() if t.is_floating_point() and not t.isfinite().all()]:
+            raise InputError(f"{self.encoder_file} is damaged: {bad[0]} is not finite; train anew under another --out")
+        return weights
 
     def __repr__(self) -> str:
         config = self.config
         done, state = len(self.history), "finished" if self.finished else "unfinished"
-        return f"<Run {self.folder}: {config.method} on {config.source}, {done}/{config.epochs} epochs, {state}>"
+        return f"<Run {self.folder}: {config.method} on {config.source}, {done}/{self.epochs} epochs, {state}>"
 
     # Conveniences for notebooks; the import inside is the one exception from the order of the rooms.
 
@@ -116,17 +171,46 @@ class Run:
 
         return run_html(self)
 
-    def _read_json(self, name: str) -> dict[str, Any]:
-        try:
-            content: dict[str, Any] = json.loads((self.folder / name).read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise InputError(f"cannot read {self.folder / name}: {error}") from error
-        return content
+    def _read_json(self, name: str, wanted: dict[str, type]) -> dict[str, Any]:
+        def read() -> dict[str, Any]:
+            content = json.loads((self.folder / name).read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError("it holds no JSON object")
+            if missing := [key for key, kind in wanted.items() if not isinstance(content.get(key), kind)]:
+                raise ValueError(f"it says nothing usable about {', '.join(missing)}")
+            return content
 
-    # Writing: only `fit` and the functions of the api do it, under `locked`.
+        return self._decode(name, read)
+
+    def _decode(self, name: str, read: Callable[[], Read]) -> Read:
+        """What a file of the folder holds; whatever is wrong with it becomes an `InputError` that names it."""
+        try:
+            return read()
+        except InputError as error:
+            raise InputError(f"cannot use {self.folder / name}: {error}") from error
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            reason = f"{type(error).__name__} {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"cannot read {self.folder / name}, it is missing or damaged: {reason}") from error
+
+    # Writing: only `pretrain` and `evaluate` do it, under `locked`.
+
+    def begin(
+        self, config: PretrainConfig, facts: dict[str, Any], instances: dict[str, Any], history: list[dict[str, Any]]
+    ) -> None:
+        """Write what is known before the first step of a training whose state is saved already.
+
+        The saved state decides what the run is; the rest follows it, so that after a kill in between `--resume` goes
+        on and writes it again. Outcomes of an earlier training go first; config.json, which makes the folder a run,
+        comes last.
+        """
+        if not (self.exists() and self.finished):
+            for stale in (self.result_file, self.features_file, self.encoder_file):
+                remove(stale)
+        self.write_history(history)
+        self.describe(config, facts, instances)
 
     def describe(self, config: PretrainConfig, facts: dict[str, Any], instances: dict[str, Any]) -> None:
-        """Write what is known before the first step; config.json last, because it makes the folder a run."""
+        """Write what was found and decided; config.json last, because it makes the folder a run."""
         write_json(self.folder / "instances.json", instances)
         write_json(self.folder / "config.json", {"config": to_json(config), **facts})
 
@@ -150,9 +234,17 @@ class Run:
                     f"another process is writing {self.folder}: wait for it to end, or choose another --out"
                 ) from None
         try:
+            for folder in (self.folder, self.state_file.parent, self.folder / "snapshots"):
+                remove_leftovers(folder)
             yield
         finally:
             lock.release()
+
+
+def remove(path: Path) -> None:
+    """Delete a file of a run, if it is there."""
+    with _disk_errors(path):
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -165,45 +257,89 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Replace a safetensors file whole or not at all."""
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Replace a safetensors file whole or not at all; the same content gives the same bytes.
+
+    The metadata are one entry, because safetensors writes several in any order, with a checksum over everything.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    about = json.dumps({**metadata, "checksum": _checksum(tensors, metadata)}, sort_keys=True)
     with replacing(path) as temporary:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            temporary,
-            metadata,
-        )
+        save_file(tensors, temporary, {"icone": about})
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and metadata, or an `InputError` where they are not what was written."""
     try:
-        return load_file(path), read_metadata(path)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise InputError(f"cannot read {path}, it is damaged: {error}") from error
+    metadata = read_metadata(path)
+    checksum = metadata.pop("checksum", None)  # version 0.1 wrote none
+    if checksum is not None and checksum != _checksum(tensors, metadata):
+        raise InputError(f"{path} is damaged: its content does not match its checksum; bring it back from a backup")
+    return tensors, metadata
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    with safe_open(path, framework="pt") as file:
-        return file.metadata() or {}
+def read_metadata(path: Path) -> dict[str, Any]:
+    """What a safetensors file says about itself, read without its tensors; in version 0.1 all of it is text."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            found: dict[str, Any] = file.metadata() or {}
+            if "icone" in found:
+                found = json.loads(found["icone"])
+    except (OSError, SafetensorError, ValueError) as error:
+        raise InputError(f"cannot read {path}, it is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"cannot read {path}, it is damaged: its metadata are no JSON object")
+    return found
+
+
+def _checksum(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
+    """A digest of names, types, shapes, values and metadata; 0.3 s for 264 MB on one core."""
+
+    def of_tensor(named: tuple[str, Tensor]) -> str:
+        name, tensor = named
+        values = content_digest(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        return f"{name} {tensor.dtype} {tuple(tensor.shape)} {values}"
+
+    with ThreadPoolExecutor(4) as pool:
+        digests = list(pool.map(of_tensor, sorted(tensors.items())))
+    return content_digest(json.dumps([metadata, digests], sort_keys=True).encode())
+
+
+def load_weights(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
+    """Put the weights of a file into a network that has the same, else an `InputError`."""
+    if wrong := misfit(network.state_dict(), weights):
+        raise InputError(f"{path} does not fit the run's configuration: {wrong}")
+    network.load_state_dict(weights)
+
+
+def misfit(wanted: dict[str, Tensor], found: dict[str, Tensor], *, rows: Collection[str] = ()) -> str | None:
+    """Say how tensors differ in name, type or shape from those that are wanted; those in `rows` may differ in length.
+
+    >>> misfit({"a": torch.zeros(2, 3)}, {"a": torch.zeros(5, 3)}, rows=["a"])
+    >>> misfit({"a": torch.zeros(2, 3)}, {"a": torch.zeros(5, 3)})
+    'a has the shape (5, 3), not (2, 3)'
+    """
+    if missing := sorted(wanted.keys() - found.keys()):
+        return f"{missing[0]} is missing" + (f", and {len(missing) - 1} more" if len(missing) > 1 else "")
+    if unknown := sorted(found.keys() - wanted.keys()):
+        return f"{unknown[0]} has no place in it" + (f", and {len(unknown) - 1} more" if len(unknown) > 1 else "")
+    for name, tensor in wanted.items():
+        start = 1 if name in rows else 0
+        if found[name].dim() != tensor.dim() or found[name].shape[start:] != tensor.shape[start:]:
+            return f"{name} has the shape {tuple(found[name].shape)}, not {tuple(tensor.shape)}"
+        if found[name].dtype != tensor.dtype:
+            return f"{name} is of type {found[name].dtype}, not {tensor.dtype}"
+    return None
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`, and move it there once it is complete and on the disk."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with _disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.touch()
-            mode = temporary.stat().st_mode  # what the umask gives; safetensors would leave the file to its owner
-            yield temporary
-            temporary.chmod(mode)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    """Give a temporary path beside `path`, and move it there once it is complete; errors are sentences."""
+    with _disk_errors(path), replace_file(path) as temporary:
+        yield temporary
 
 
 @contextlib.contextmanager
@@ -220,6 +356,6 @@ def _disk_errors(path: Path) -> Iterator[None]:
             ) from error
         if isinstance(error, PermissionError) or code == errno.EROFS or "Permission denied" in str(error):
             raise InputError(f"no permission to write {path}: choose another --out") from error
-        if code in (errno.ENOTDIR, errno.EEXIST):
-            raise InputError(f"cannot write {path}: a file is in the way; choose another --out") from error
+        if code in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP):
+            raise InputError(f"cannot write {path}: a file, folder or link is in the way; choose another") from error
         raise

@@ -18,8 +18,9 @@ from icone.errors import CollapseError, InputError
 from icone.evaluation.live import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
 from icone.evaluation.verdict import judge
 from icone.pretraining import pretrain
-from icone.runs import Run, read_tensors
+from icone.runs import Run
 from icone.training.display import PlainDisplay
+from icone.training.state import load_state
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 40, "epochs": 3, "features": 8, "seed": 3}
 COLLAPSING: dict[str, Any] = POINTS | {
@@ -33,7 +34,7 @@ def quiet() -> Console:
 
 
 def weights(run: Run) -> dict[str, bytes]:
-    return {name: t.numpy().tobytes() for name, t in read_tensors(run.state_file)[0].items()}
+    return {name: t.numpy().tobytes() for name, t in load_state(run).tensors.items()}
 
 
 def test_the_probe_leaves_no_trace_in_weights_moments_and_generators(tmp_path: Path) -> None:

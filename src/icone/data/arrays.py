@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import numpy.lib.format as npy
 
+from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.readers import PICKLED, channel_axis, load_numpy, pick_key
 from icone.data.source import Array, Sample, Source, one_line
+from icone.data.threads import read_ahead
 from icone.errors import InputError
 
 SUFFIXES = (".npy", ".npz", ".zarr")
 LABEL_KEYS = ("labels", "label", "y")
+PIECE = 2**24
+"""Bytes of an array that are read at once for digests of its rows."""
 
 
 class ArraySource(Source):
@@ -62,13 +69,56 @@ class ArraySource(Source):
         self._lock = threading.Lock()
 
     def _read(self, position: int) -> Sample:
-        with self._lock:
-            if self._array is None:
-                self._array = self._store.load(self._key)
-        array = np.asarray(self._array[position])
+        array = np.asarray(self._loaded()[position])
         if self._channel_axis is not None:
             return Sample(np.moveaxis(array, self._channel_axis, 0))
         return Sample(array if self.spatial_dims == 0 else array[None])
+
+    def _loaded(self) -> Any:
+        with self._lock:
+            if self._array is None:
+                self._array = self._store.load(self._key)
+            return self._array
+
+    def digests(
+        self,
+        positions: Sequence[int],
+        memory: DigestMemory,
+        workers: int = 2,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[str]:
+        """A digest per row, so that an array may grow; rows are read in pieces, each by one thread."""
+        try:
+            return self._row_digests(positions, memory, workers, progress)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"cannot read {self._path}: {one_line(error)}") from error
+
+    def _row_digests(
+        self, positions: Sequence[int], memory: DigestMemory, workers: int, progress: Callable[[int, int], None]
+    ) -> list[str]:
+        stamp = stamp_files(self.files())
+        place = f"{os.path.abspath(self._path)} {self._key}"
+        found = {p: memory.find(f"{place} {p}", stamp) if stamp else None for p in positions}
+        missing = sorted(position for position, digest in found.items() if digest is None)
+        (count, *shape), dtype = self._header
+        rows = max(1, PIECE // max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize))
+        pieces = [list(group) for _, group in groupby(missing, lambda position: position // rows)]
+        kind = f"{shape} {dtype.str}".encode()
+
+        def look(piece: list[int]) -> list[str]:
+            start = piece[0] // rows * rows
+            array = np.ascontiguousarray(self._loaded()[start : min(start + rows, count)])
+            return [content_digest(kind, array[position - start].data) for position in piece]
+
+        done = len(positions) - len(missing)
+        for piece, digests in zip(pieces, read_ahead(look, pieces, workers, ahead=workers), strict=True):
+            for position, digest in zip(piece, digests, strict=True):
+                found[position] = digest
+                if stamp:
+                    memory.keep(f"{place} {position}", stamp, digest)
+            done += len(piece)
+            progress(done, len(positions))
+        return [cast(str, found[position]) for position in positions]
 
     def files(self) -> list[Path]:
         return [self._path] if self._path.is_file() else sorted(f for f in self._path.rglob("*") if f.is_file())

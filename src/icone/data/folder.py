@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from icone.data import dicom
+from icone.data.identity import DigestMemory, content_digest
 from icone.data.labels import labels_from_folders
 from icone.data.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
 from icone.data.source import Sample, Source, checked
@@ -51,6 +52,10 @@ class FolderSource(Source):
         path = self.paths[position]
         assert path is not None
         return self._series.get(self.ids[position], [path])
+
+    def _digest(self, position: int, memory: DigestMemory) -> str:
+        found = [memory.of_file(file) for file in self._files_of(position)]
+        return found[0] if len(found) == 1 else content_digest("".join(sorted(found)).encode())
 
     def _identity(self) -> str:
         sizes = [sum(file.stat().st_size for file in self._files_of(position)) for position in range(len(self))]

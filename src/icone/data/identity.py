@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import json
+import os
+import time
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from icone.files import replace_file
+
 SHOWN = 5
+DIGEST_VERSION = 2
+"""Digests of another version cannot be compared with those of this one; version 1 looked at 16 KB at both ends."""
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a further change of a file would show in its times, on file systems with coarse ones too."""
 
 
 @dataclass(frozen=True)
@@ -44,34 +55,137 @@ def compare_instances(
 ) -> InstanceChange:
     """Find gained, lost, renamed and changed instances by id and digest.
 
+    An instance with the same id and content is itself. What is left is matched by content, one to one and in order
+    where several have the same; then by id, which is a changed content.
+
     >>> change = compare_instances(["a", "b"], {"a": "1", "b": "2"}, ["a", "c", "d"], {"a": "1", "c": "2", "d": "3"})
     >>> str(change), change.rows
     ('gained 1: d; renamed 1: b -> c', [0, 1, None])
     """
     old_rows = {name: row for row, name in enumerate(old_ids)}
-    lost = [name for name in old_ids if name not in set(new_ids)]
-    gained = [name for name in new_ids if name not in old_rows]
-    orphan = {old_digests[name]: name for name in lost if name in old_digests}
-    former = {name: orphan.pop(new_digests[name]) for name in gained if new_digests.get(name) in orphan}
+    former = {name: name for name in new_ids if name in old_rows and _agree(name, old_digests, new_digests)}
+    waiting: dict[str, deque[str]] = defaultdict(deque)
+    for name in old_ids:
+        if name not in former and name in old_digests:
+            waiting[old_digests[name]].append(name)
+    for name in new_ids:
+        if name not in former and waiting.get(new_digests.get(name, "")):
+            former[name] = waiting[new_digests[name]].popleft()
+    renamed = [(former[name], name) for name in new_ids if former.get(name, name) != name]
+    taken = set(former.values())
+    changed = [name for name in new_ids if name not in former and name in old_rows and name not in taken]
+    former |= {name: name for name in changed}
+    taken.update(changed)
     return InstanceChange(
-        gained=[name for name in gained if name not in former],
-        lost=[name for name in lost if name not in former.values()],
-        renamed=[(old, new) for new, old in former.items()],
-        changed=[n for n in new_ids if n in old_digests and n in new_digests and old_digests[n] != new_digests[n]],
-        rows=[old_rows.get(former.get(name, name)) for name in new_ids],
+        gained=[name for name in new_ids if name not in former],
+        lost=[name for name in old_ids if name not in taken],
+        renamed=renamed,
+        changed=changed,
+        rows=[old_rows[former[name]] if name in former else None for name in new_ids],
     )
 
 
+def _agree(name: str, old: dict[str, str], new: dict[str, str]) -> bool:
+    """Whether nothing says that a content has changed."""
+    return name not in old or name not in new or old[name] == new[name]
+
+
+class DigestMemory:
+    """Digests of contents that have been read before, in a file of the cache folder for every source.
+
+    A digest is found under the size and the times that its file had, so that of a changed file is never found. The
+    file holds a digest of itself and is replaced as a whole: what is damaged is passed over, and of two processes
+    that write at once, one is remembered. Without a folder nothing is.
+    """
+
+    def __init__(self, folder: Path | None = None, source: str = "") -> None:
+        name = content_digest(f"{DIGEST_VERSION} {source}".encode("utf-8", "surrogateescape"))
+        self._file = None if folder is None else folder / "digests" / name
+        self._known = {} if self._file is None else _read_sealed(self._file)
+        self._is_changed = False
+
+    def find(self, name: str, stamp: str) -> str | None:
+        """The digest of a content with this name, if it still has the stamp."""
+        before, digest = self._known.get(name, ("", ""))
+        return digest if before == stamp else None
+
+    def keep(self, name: str, stamp: str, digest: str) -> None:
+        self._known[name] = (stamp, digest)
+        self._is_changed = True
+
+    def of_file(self, path: Path) -> str:
+        """The digest of a file's whole content."""
+        name, times = os.path.abspath(path), _times(path)
+        stamp = " ".join(map(str, times))
+        digest = self.find(name, stamp)
+        if digest is None:
+            digest = _hash_file(path)
+            if _is_settled(times):
+                self.keep(name, stamp, digest)
+        return digest
+
+    def save(self) -> None:
+        """Keep what was learned for other processes."""
+        if self._file is None or not self._is_changed:
+            return
+        text = json.dumps(self._known).encode()
+        with contextlib.suppress(OSError), replace_file(self._file) as temporary:  # the cache has said what it cannot
+            temporary.write_bytes(content_digest(text).encode() + b"\n" + text)
+
+
+def content_digest(*parts: bytes | memoryview) -> str:
+    """A digest of parts of a content: 32 hexadecimal digits.
+
+    >>> content_digest(b"a", b"b") == content_digest(b"ab")
+    True
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
 def file_digest(path: Path) -> str:
-    """A digest of a file's whole content; remembered within the process while its size and time stay the same."""
-    stat = path.stat()
-    return _digest(path, stat.st_size, stat.st_mtime_ns)
+    """A digest of a file's whole content; remembered within the process while its size and times stay the same."""
+    times = _times(path)
+    return _remembered(path, times) if _is_settled(times) else _hash_file(path)
+
+
+def stamp_files(paths: Sequence[Path]) -> str | None:
+    """What changes when one of these files does; None as long as a change might not show."""
+    times = [_times(path) for path in paths]
+    return content_digest(repr(times).encode()) if all(map(_is_settled, times)) else None
 
 
 @functools.cache
-def _digest(path: Path, size: int, modified: int) -> str:
+def _remembered(path: Path, times: tuple[int, ...]) -> str:
+    return _hash_file(path)
+
+
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _times(path: Path) -> tuple[int, int, int]:
+    """Size, time of the last change, and of the last change of its inode, which cannot be set back."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def _is_settled(times: tuple[int, ...]) -> bool:
+    return time.time_ns() - max(times[1:]) > SETTLED
+
+
+def _read_sealed(path: Path) -> dict[str, tuple[str, str]]:
+    """What `DigestMemory.save` wrote, or nothing where it is missing or damaged."""
+    try:
+        digest, _, text = path.read_bytes().partition(b"\n")
+    except OSError:
+        return {}
+    if content_digest(text).encode() != digest:
+        return {}
+    return {name: (stamp, found) for name, (stamp, found) in json.loads(text).items()}
 
 
 def _listing(word: str, names: Sequence[str]) -> str:

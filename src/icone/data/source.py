@@ -6,12 +6,15 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from icone.data.identity import DigestMemory, content_digest
+from icone.data.threads import read_ahead
 from icone.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -110,6 +113,26 @@ class Source(ABC):
             digest.update(b"\0" + name.encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
+    def digests(
+        self,
+        positions: Sequence[int],
+        memory: DigestMemory,
+        workers: int = 2,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[str]:
+        """A digest of the whole content of each sample; `memory` knows those of files that have not changed."""
+        found: list[str] = []
+        for digest in read_ahead(partial(self._checked_digest, memory), positions, workers, ahead=4 * workers):
+            found.append(digest)
+            progress(len(found), len(positions))
+        return found
+
+    def _checked_digest(self, memory: DigestMemory, position: int) -> str:
+        try:
+            return self._digest(position, memory)
+        except OSError as error:
+            raise InputError(f"cannot read {self.where(position)}: {one_line(error)}") from error
+
     def files(self) -> Sequence[Path]:
         """The files that hold the samples; none where they are generated."""
         return ()
@@ -119,6 +142,10 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, position: int) -> Sample: ...
+
+    def _digest(self, position: int, memory: DigestMemory) -> str:
+        array, spacing = self.read(position)
+        return content_digest(f"{array.shape} {array.dtype.str} {spacing}".encode(), np.ascontiguousarray(array).data)
 
     @abstractmethod
     def _identity(self) -> str:

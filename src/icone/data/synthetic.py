@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icone.data.identity import DigestMemory, content_digest
 from icone.data.source import Array, Sample, Source
 from icone.data.synthetic_cells import CELLS, draw_cell
 from icone.data.synthetic_shapes import SHAPES, draw_shape
@@ -61,6 +62,9 @@ class SyntheticSource(Source):
         label = self._recipe.classes[position % len(self._recipe.classes)]
         rng = np.random.default_rng([self._seed, position])
         return Sample(self._recipe.draw(label, self._edge, rng))
+
+    def _digest(self, position: int, memory: DigestMemory) -> str:
+        return content_digest(f"{self._identity()}, sample {position}".encode())
 
     def _identity(self) -> str:
         return f"synthetic {self.name} of size {self._edge}, seed {self._seed}"

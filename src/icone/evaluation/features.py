@@ -13,6 +13,7 @@ from icone.data import Dataset, Preparation
 from icone.data.preparation import Spacing
 from icone.data.source import Array
 from icone.encoders import num_features
+from icone.training.place import kept_random_state
 from icone.views import Views
 
 Progress = Callable[[int, int], None]
@@ -94,9 +95,7 @@ def extract_views(
     progress: Progress | None = None,
 ) -> npt.NDArray[np.float32]:
     """Features (n, num_views, d) of random views of the samples at these positions, drawn by `seed`."""
-    devices = [p.device for p in encoder.parameters() if p.device.type == "cuda"][:1]
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
+    with kept_random_state(next(encoder.parameters()).device, seed):
         return _over_batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress)
 
 

@@ -17,6 +17,7 @@ from icone.evaluation.verdict import Verdict, judge
 from icone.methods import Method
 from icone.training import Display
 from icone.training.observers import Observer, Row
+from icone.training.place import kept_random_state
 from icone.views import Views
 
 MOST_INSTANCES = 512
@@ -102,9 +103,7 @@ class LiveProbe(Observer):
         """Features (instances, views, d) of the same random views every time."""
         training = self.method.training
         self.method.eval()
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(SEED)
+        with kept_random_state(self.device, SEED):
             rows = [
                 self.method.encode(self.views(images.to(self.device), VIEWS)).float().cpu()
                 for images in torch.split(self.images, BATCH)

@@ -198,7 +198,7 @@ def provenance(run: Run) -> dict[str, Any]:
             "held out": str(data["held_out"]),
             "encoder parameters": f"{record['encoder']['parameters']:,}",
             "features": str(record["encoder"]["num_features"]),
-            "epochs done": f"{len(run.history)} of {run.config.epochs}",
+            "epochs done": f"{len(run.history)} of {run.epochs}",
             "device": record["device"],
             "written": record["created"],
             **{f"option {key}": str(value) for key, value in record["method"]["options"].items()},

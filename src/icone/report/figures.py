@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from icone.data import Preparation
 from icone.errors import InputError, unknown_name
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.report.content import CLUSTERS, GEOMETRY, NEIGHBOURS, QUERIES, gallery_queries, history_columns, run_names
@@ -226,7 +225,7 @@ def plot_gallery(*runs: Run, data_root: Path | None = None) -> Figure:
         axis.imshow(mosaic)
         axis.set_axis_off()
 
-    dims = [Preparation.from_json(run.record["data"]["preparation"]).spatial_dims for run in runs]
+    dims = [run.preparation.spatial_dims for run in runs]
     if 0 in dims:
         raise InputError(f"{runs[dims.index(0)].config.source} holds points, which have no pictures")
     return _side_by_side(runs, 0.8 * (NEIGHBOURS + 1) * (3 if 3 in dims else 1), 0.85 * QUERIES, draw)

@@ -15,7 +15,7 @@ def run_html(run: Run) -> str:
     rows = [
         ("method", f"{config.method}, batch size {config.batch_size}"),
         ("data", config.source),
-        ("epochs", f"{len(run.history)} of {config.epochs}" + ("" if run.finished else ", unfinished")),
+        ("epochs", f"{len(run.history)} of {run.epochs}" + ("" if run.finished else ", unfinished")),
     ]
     if result is None:
         measured = [row["geometry"] for row in run.history if "geometry" in row]

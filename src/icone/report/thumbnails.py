@@ -41,7 +41,7 @@ def tile_edge(count: int) -> int:
 
 def make_sheets(run: Run, samples: Samples, data_root: Path | None = None) -> Sheets | None:
     """Thumbnails of the samples, read again from the run's source; None for points, which have no picture."""
-    preparation = Preparation.from_json(run.record["data"]["preparation"])
+    preparation = run.preparation
     if preparation.spatial_dims == 0:
         return None
     edge, every = tile_edge(len(samples.ids)), range(len(samples.ids))
@@ -55,7 +55,7 @@ def picture_of(
     run: Run, samples: Samples, rows: Sequence[int], data_root: Path | None = None, edge: int = 128
 ) -> dict[int, Picture]:
     """Larger pictures of some rows; none for points."""
-    preparation = Preparation.from_json(run.record["data"]["preparation"])
+    preparation = run.preparation
     if preparation.spatial_dims == 0:
         return {}
     images = _images(run, samples, preparation, data_root, rows)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from icone.config import PretrainConfig
+from icone.config import PretrainConfig, to_json
 from icone.data import Loader
 from icone.errors import CollapseError, InputError, InterruptedRun, TrainingError
 from icone.methods import Method
@@ -21,7 +21,7 @@ from icone.training.interruption import watch_signals
 from icone.training.observers import Observer
 from icone.training.place import Place
 from icone.training.starting import start
-from icone.training.state import SavedState, restore, restore_extended, save_state
+from icone.training.state import SavedState, StateBook, restore, restore_extended, save_state
 from icone.training.step import TrainStep
 from icone.views import Views
 
@@ -33,7 +33,8 @@ class Fit:
 
     `saved` continues a run; with `rows` (old row of each instance) the instances have changed meanwhile, and
     training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
-    `observers` are told about every epoch, `progress` about the instances that were embedded before the first.
+    `observers` are told about every epoch, `progress` about the instances that were embedded before the first;
+    `digests` of the samples and `changes` of settings are kept with the state. Building it writes nothing.
     """
 
     def __init__(
@@ -48,7 +49,10 @@ class Fit:
         rows: list[int | None] | None = None,
         observers: Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda done, total: None,
+        digests: Sequence[str] = (),
+        changes: Sequence[dict[str, Any]] = (),
     ) -> None:
+        self.digests, self.changes = list(digests), list(changes)
         self.loader, self.config, self.run, self.display, self.observers = loader, config, run, display, observers
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
@@ -60,6 +64,7 @@ class Fit:
         self.engine = choose_engine(config.engine, self.step, loader, self.place, display.warn)
         self.done = 0
         self.history: list[dict[str, Any]] = []
+        self.epochs_before = self.extensions = 0
         with self.place.here():
             if saved is not None:
                 self._continue(saved, rows)
@@ -70,11 +75,10 @@ class Fit:
                     start(method, views, loader, self.step.batch_norms, fresh, progress)
 
     def steps(self) -> Iterator[None]:
-        """Train to the end of the last epoch; yields after every step, all of them `here`."""
-        self.run.write_history(self.history)
-        self.save()
+        """Train to the end of the last epoch, from the state that `save` has kept; yields after every step, all of
+        them `here`."""
         self.step.method.train()
-        self.display.start(self.done, self.total_steps, self.config.epochs)
+        self.display.start(self.done, self.total_steps, self.epochs_before + self.config.epochs)
         self.shown_at = self.epoch_began = time.monotonic()
         self.seen = 0
         """Instances since `epoch_began`."""
@@ -101,26 +105,44 @@ class Fit:
         self.save()
 
     def save(self) -> None:
-        """Keep the state, unless something in it is not finite."""
+        """Keep the state, unless something in it is not finite; to be called `here`."""
         self._check_finite()
-        if not all(torch.isfinite(p).all() for p in self.step.method.parameters()):
-            raise TrainingError(
-                f"weights are not finite after step {self.done}. The last good state is kept in {self.run.folder}; "
-                "a smaller --lr or --clip-gradient 1 may help"
-            )
-        save_state(self.run, self.step, self.done, self.history, self.loader.dataset.ids)
+        weights = [*self.step.method.parameters(), *self.step.method.encoder.state_dict().values()]
+        if not all(torch.isfinite(t).all() for t in weights):
+            raise TrainingError(f"weights are not finite after step {self.done}. {self._way_out()}")
+        book = StateBook(
+            step=self.done,
+            history=self.history,
+            config=to_json(self.config),
+            ids=list(self.loader.dataset.ids),
+            digests=self.digests,
+            epochs_before=self.epochs_before,
+            extensions=self.extensions,
+            changes=self.changes,
+        )
+        save_state(self.run, self.step, book)
         self.saved_at = time.monotonic()
 
+    def _way_out(self) -> str:
+        return (
+            f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help: "
+            "add one of them, --resume and --adjust to the command, or start anew under another --out"
+        )
+
     def _continue(self, saved: SavedState, rows: list[int | None] | None) -> None:
+        self.history, self.epochs_before, self.extensions = saved.history, saved.epochs_before, saved.extensions
         if rows is None:
             restore(self.step, saved)
-            self.done, self.history = saved.step, saved.history
+            self.done = saved.step
+            return
+        restore_extended(self.step, saved, rows)
+        self.extensions += 1
+        epochs_done = len(self.history) - self.epochs_before
+        if epochs_done < self.config.epochs:
+            self.done = epochs_done * self.steps_per_epoch
+            self.step.count.fill_(self.done)
         else:
-            restore_extended(self.step, saved, rows)
-            epochs_done = len(saved.history)
-            if epochs_done < self.config.epochs:
-                self.done, self.history = epochs_done * self.steps_per_epoch, saved.history
-                self.step.count.fill_(self.done)
+            self.epochs_before = len(self.history)
 
     def _steps_of(self, epoch: int) -> Iterator[Sizes]:
         """Sizes of the batches from where the epoch was left, in groups whose gradients are accumulated."""
@@ -134,7 +156,7 @@ class Fit:
         now = time.monotonic()
         if now - self.shown_at > REFRESH_SECONDS and self.seen:
             self._check_finite()
-            self.display.refresh(self.done, epoch, self.step.meter.means(), self._speed())
+            self.display.refresh(self.done, self.epochs_before + epoch, self.step.meter.means(), self._speed())
             self.shown_at = now
         if now - self.saved_at > self.config.checkpoint_seconds:
             self.save()
@@ -142,7 +164,7 @@ class Fit:
     def _end_epoch(self, epoch: int) -> None:
         self._check_finite()
         row = {
-            "epoch": epoch,
+            "epoch": self.epochs_before + epoch,
             **self.step.meter.means(),
             **{name: value.item() for name, value in self.step.method.epoch_figures().items()},
             "lr": self.step.optimizer.param_groups[0]["lr"].item(),
@@ -156,7 +178,8 @@ class Fit:
         self.step.meter.reset()
         self.epoch_began, self.seen = time.monotonic(), 0  # what observers took is no training time
         self.run.append_history(row)
-        self.display.refresh(self.done, epoch, {k: row[k] for k in self.step.meter.names}, row["instances_per_second"])
+        terms = {k: row[k] for k in self.step.meter.names}
+        self.display.refresh(self.done, row["epoch"], terms, row["instances_per_second"])
         self.display.end_epoch(row)
         for observer in self.observers:
             observer.end_epoch(row)
@@ -170,7 +193,7 @@ class Fit:
             terms = ", ".join(f"{name} {value:.4g}" for name, value in self.step.meter.bad().items())
             raise TrainingError(
                 f"the loss is not finite at step {bad} (epoch {bad // self.steps_per_epoch}): {terms}. "
-                f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help"
+                f"{self._way_out()}"
             )
 
 

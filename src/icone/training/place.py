@@ -59,6 +59,23 @@ class Place:
         self._generator.graphsafe_set_state(torch.Generator(self.device))
 
 
+def seed_random_numbers(seed: int, device: torch.device) -> None:
+    """Seed the generators of the CPU and of this device, and of no other GPU, as `torch.manual_seed` would."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
+@contextmanager
+def kept_random_state(device: torch.device, seed: int | None = None) -> Iterator[None]:
+    """Leave the generators of the CPU and of this device as they were; within the block seeded, if there is a seed."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if seed is not None:
+            seed_random_numbers(seed, device)
+        yield
+
+
 @contextmanager
 def _products(precision: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
