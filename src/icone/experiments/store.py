@@ -65,7 +65,7 @@ class Store:
             for name in ("", "outcomes", "runs", "claims", "requests"):
                 folder = self.folder / name
                 folder.mkdir(parents=True, exist_ok=True)
-                if not os.access(folder, os.W_OK):
+                if not _may_write(folder):
                     raise PermissionError(errno.EACCES, "no permission to write", str(folder))
         except OSError as error:
             raise InputError(
@@ -75,7 +75,7 @@ class Store:
 
     @property
     def is_writable(self) -> bool:
-        return os.access(self.folder, os.W_OK)
+        return _may_write(self.folder)
 
     def run_folder(self, key: str) -> Path:
         return self.folder / "runs" / key
@@ -234,3 +234,7 @@ class Store:
         except (OSError, ValueError, TypeError) as error:
             self.note(f"{path} is damaged ({one_line(error)}): how {experiment} was last run is not known")
             return None
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
