@@ -184,10 +184,10 @@ class TrainingConfig:
 class RuntimeConfig:
     """Where and how the run executes; a resumed run may differ here.
 
-    Resumed with the same settings on the same machine, a run ends bit for bit as it would have. Another device, engine or number of CPU threads
-    adds up in another order and changes the last bits, which training amplifies; with `--precision auto` a GPU also
-    computes the encoder in bf16 and a CPU in float32. `--stop-on-collapse` can end a run early. The other settings here
-    change no number of the run.
+    Resumed with the same settings on the same machine, a run ends bit for bit as it would have. Another device, engine
+    or number of CPU threads adds up in another order and changes the last bits, which training amplifies; with
+    `--precision auto` a GPU also computes the encoder in bf16 and a CPU in float32. `--stop-on-collapse` can end a run
+    early. The other settings here change no number of the run.
     """
 
     device: str = "auto"

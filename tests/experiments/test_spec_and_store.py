@@ -168,7 +168,7 @@ def test_a_claim_is_held_by_one_process_and_ends_with_it(store: Store) -> None:
         assert mine
 
 
-STRAYS = ["{key}.1 (copy).json", "{key}.1.json~", "{key}.1.json.bak", "{key}.x.json", "notes.txt", ".DS_Store", "folder/"]
+STRAYS = ["{key}.1 (copy).json", "{key}.1.json~", "{key}.1.bak", "{key}.x.json", "notes.txt", ".DS_Store", "folder/"]
 
 
 @pytest.mark.parametrize("name", [*STRAYS, "{key}.2.json/", ".{key}.9.json.tmp"])
@@ -226,7 +226,12 @@ def test_a_damaged_table_is_made_again(store: Store, spec: MakeSpec, damage: str
         store.record(spec(seed), Outcome(status="done", metrics={"linear_probe": 0.1 * seed}))
     table = store.results()
     whole = store.results_file.read_bytes()
-    content = {"cut": whole[:-100], "text": b"not Parquet", "empty": b"", "flipped": whole[:200] + b"\0" * 300 + whole[500:]}
+    content = {
+        "cut": whole[:-100],
+        "text": b"not Parquet",
+        "empty": b"",
+        "flipped": whole[:200] + b"\0" * 300 + whole[500:],
+    }
     if damage == "folder":
         store.results_file.unlink()
         store.results_file.mkdir()
@@ -270,7 +275,7 @@ def test_a_read_only_store_can_be_read(nobody: Path, spec: MakeSpec) -> None:
     lines = {line.name: line for line in experiment_lines(Options(smoke=True), store)}
     assert lines["geometry"].done == 0
     assert sorted(store.folder.rglob("*")) == files
-    with pytest.raises(InputError, match="no permission to write.*choose another --store"):
+    with pytest.raises(InputError, match=r"no permission to write.*choose another --store"):
         store.create()
 
 

@@ -159,10 +159,11 @@ class PaperShow(Stored):
         if not self.experiments:
             raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
         store = self.open_store()
-        out = self.out or store.folder / "figures"
-        if self.out is None and store.folder.exists() and not store.is_writable:
+        out = self.out
+        if out is None and store.folder.exists() and not store.is_writable:
             store.note(f"no files were written, because {store.folder} is read-only: give a folder with --out")
-            out = None
+        else:
+            out = out or store.folder / "figures"
         show(self.experiments, self.options(), store, out, console, self.measurements)
         _say_notes(store, console)
 

@@ -153,7 +153,7 @@ def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
             too_large = isinstance(error, NotEnoughMemory) or is_out_of_memory(error)
             measured, end = Measured(), _End("failed", _reason(error), too_large)
             console.print_exception()
-    outcome = Outcome(
+    return Outcome(
         **end._asdict(),
         metrics=measured.metrics,
         trace=measured.trace,
@@ -166,7 +166,6 @@ def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
         host=platform.node(),
         device=_device_name(device),
     )
-    return outcome
 
 
 class _End(NamedTuple):

@@ -34,7 +34,6 @@ from icone.experiments.results import COLUMNS, merge, read_results, rows_of, typ
 from icone.experiments.spec import KEY_LENGTH, RunSpec
 from icone.runs import replacing, write_json, write_text
 
-
 OUTCOME_NAME = re.compile(rf"([0-9a-f]{{{KEY_LENGTH}}})\.([1-9][0-9]*)\.json")
 
 
@@ -185,7 +184,9 @@ class Store:
         try:
             return rows_of(record.name, self._content(record))
         except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
-            self.note(f"{self._path(record)} is damaged ({one_line(error)}): its run counts as not run, and is done again")
+            self.note(
+                f"{self._path(record)} is damaged ({one_line(error)}): its run counts as not run, and is done again"
+            )
             return []
 
     def statuses(self) -> dict[str, Status]:

@@ -73,7 +73,7 @@ def sweep(
             ) from None
         except SweepHalted as error:
             raise InputError(
-                f"the sweep had to stop: {error}. What is done is kept in {store.folder}, no run counts as failed for it, "
+                f"the sweep had to stop: {error}. What is done is kept in {store.folder}, no run counts as failed, "
                 "and the same command goes on once that is mended"
             ) from error
         finally:

@@ -143,8 +143,8 @@ class RayEngine:
             with flight.claim:
                 try:
                     returned: Returned = self.ray.get(reference)
-                except SweepHalted:  # Ray raises what a task raised as an error of both types
-                    raise
+                except SweepHalted as error:  # Ray raises what a task raised as an error of both types
+                    raise SweepHalted(str(error.cause)) from error  # type: ignore[attr-defined]
                 except self.ray.exceptions.RayError as error:
                     self._lost(flight.task, error)
                     continue
