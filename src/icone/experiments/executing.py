@@ -109,7 +109,8 @@ def full_disk_halts() -> Iterator[None]:
         yield
     except Exception as error:  # whatever it is, it is only looked at, and raised again
         if is_disk_full(error):
-            raise SweepHalted(f"a disk of {platform.node()} is full ({one_line(error)})") from error
+            what = one_line(error).partition(". ")[0]  # without the advice for a run of one's own
+            raise SweepHalted(f"a disk of {platform.node()} is full ({what})") from error
         raise
 
 

@@ -42,7 +42,7 @@ class RunSpec:
     def key(self) -> str:
         """Name of the run: a digest of what determines its result, not of where or how it is executed.
 
-        `RECIPE_VERSION` is part of it: where a configuration starts to train or measure something else, so does the name.
+        `RECIPE_VERSION` is part of it: a configuration that trains or measures something else than before gets another.
         """
         return hashlib.sha256(_canonical(self.identity()).encode()).hexdigest()[:KEY_LENGTH]
 
