@@ -54,7 +54,8 @@ class DataConfig:
     subset: int | None = None
     """Use this many samples, drawn once and stratified by class where there are labels."""
     test_fraction: float = 0.0
-    """Hold out this share (stratified) from pretraining, for evaluation; the paper uses 0.2."""
+    """Hold out this share (stratified) from pretraining, for evaluation. `icone paper` holds out 0.2; the paper does
+    not say how large its test part is."""
     imbalance: float | None = None
     """Subsample half of the classes by this factor (the paper's imbalance ratio k)."""
     split_seed: int = 0
@@ -79,12 +80,15 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageViews:
-    """Random views of 2D images; the defaults are the paper's. A probability of 0 turns a step off."""
+    """Random views of 2D images. A probability of 0 turns a step off.
+
+    The defaults are those of the paper's appendix A, but for `crop_ratio`, which it does not print (torchvision's).
+    """
 
     crop_scale: tuple[float, float] = (0.2, 1.0)
     """Share of the area that a crop keeps; `1 1` turns cropping off."""
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """Range of the crop's aspect ratio."""
+    """Range of the crop's aspect ratio (not printed in the paper; torchvision's default)."""
     flip: float = 0.5
     """Probability of a horizontal flip."""
     vertical_flip: float = 0.0
@@ -100,14 +104,17 @@ class ImageViews:
     grayscale: float = 0.2
     """Probability of dropping the colour; RGB only."""
     blur: float = 1.0
-    """Probability of the Gaussian blur (the paper blurs every view)."""
+    """Probability of the Gaussian blur (the paper prints none, so every view is blurred)."""
     blur_kernel: int = 23
     blur_sigma: tuple[float, float] = (0.1, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeViews:
-    """Random views of volumes; the defaults are the paper's. A probability of 0 turns a step off."""
+    """Random views of volumes. A probability of 0 turns a step off.
+
+    The defaults are those of the paper's appendix A; that a scale is a share of the volume is our reading.
+    """
 
     crop_scale: tuple[float, float] = (0.5, 1.0)
     """Share of the volume that a crop keeps; `1 1` turns cropping off."""
@@ -128,7 +135,7 @@ class VolumeViews:
 
 @dataclass(frozen=True, kw_only=True)
 class PointViews:
-    """Random views of points (vectors): additive Gaussian noise."""
+    """Random views of points (vectors): additive Gaussian noise, by default that of the paper's synthetic study."""
 
     noise_sigma: float = 0.15
 
@@ -138,7 +145,7 @@ class ViewsConfig:
     """How many random views of each instance, and how they are made."""
 
     views: int = 2
-    """Views per instance and step, at least 2."""
+    """Views per instance and step, at least 2 (the paper's 2; 4 in its synthetic study)."""
     image_views: ImageViews = field(default_factory=ImageViews)
     volume_views: VolumeViews = field(default_factory=VolumeViews)
     point_views: PointViews = field(default_factory=PointViews)
@@ -146,7 +153,12 @@ class ViewsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """The method and its optimisation; the defaults are the paper's."""
+    """The method and its optimisation.
+
+    Epochs, learning rate, weight decay and cosine are the paper's. The default recipe is not: it scales the learning
+    rate and changes the objective, and `--recipe paper` is the printed one. The paper varies the batch size, and prints
+    nothing of clipping, accumulation and precision.
+    """
 
     method: str = "icone"
     """`icone methods` lists them."""
@@ -158,7 +170,7 @@ class TrainingConfig:
     recipe: Literal["icone", "paper"] = "icone"
     """icone: AdamW is scaled by the batch size and BatchNorm of the encoder reaches back over 16 instances, so that an
     epoch does the same at any batch size, and IConE differs from its paper where that made it work at small ones;
-    paper: everything as printed."""
+    paper: optimizer, objective and BatchNorm as printed; what the paper leaves open stays as it is here."""
     lr: float = 1e-4
     """Learning rate of AdamW at the start, for 16 instances a step (recipe paper: for any number); it follows a cosine
     to zero."""
@@ -175,7 +187,13 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
-    """Where and how the run executes; changes nothing about its result, so a resumed run may differ here."""
+    """Where and how the run executes; a resumed run may differ here.
+
+    Resumed with the same settings on the same machine, a run ends bit for bit as it would have. Another device, engine
+    or number of CPU threads adds up in another order and changes the last bits, which training amplifies; with
+    `--precision auto` a GPU also computes the encoder in bf16 and a CPU in float32. `--stop-on-collapse` can end a run
+    early. The other settings here change no number of the run.
+    """
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""

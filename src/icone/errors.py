@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -33,6 +34,22 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Of these PyTorch raises only some as an error of their own type."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, or one that it was raised from, says that a disk or a quota is full.
+
+    >>> is_disk_full(OSError(28, "No space left on device")), is_disk_full(OSError(2, "No such file"))
+    (True, False)
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)) or any(
+            sign in str(cause) for sign in ("No space left on device", "the disk is full", "Disk quota exceeded")
+        ):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 import pytest
 
 from icone.errors import InputError
 from icone.experiments.engines.events import Event, Task
 from icone.experiments.executing import Setting, execute_one
+from icone.experiments.outcome import Outcome, SweepHalted
 from icone.experiments.spec import RunSpec
 from icone.experiments.store import Store
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'icone[cluster]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from icone.experiments.engines.cluster import RayEngine  # noqa: E402
+from icone.experiments.engines.cluster import LOSSES, RayEngine, Returned, _Flight  # noqa: E402
 
 MakeSpec = Callable[..., RunSpec]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -92,16 +96,89 @@ def test_no_cluster_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch)
         raise ConnectionError("Could not find any running Ray instance.")
 
     monkeypatch.setattr(ray, "init", refuse)
-    with pytest.raises(InputError, match=r"ray start --head"):
-        RayEngine(store, CPU)
+    with pytest.raises(InputError, match=r"Could not find any running.*ray start --head"):
+        RayEngine(store, CPU, address="local")
+    monkeypatch.setattr("icone.experiments.engines.cluster.subprocess.run", lambda *_, **__: Tried(1, "x\nno way\n"))
+    with pytest.raises(InputError, match=r"at '10\.0\.0\.1:1' \(no way\).*ray start --head"):
+        RayEngine(store, CPU, address="10.0.0.1:1")
+
+
+class Tried(NamedTuple):
+    """A process that has ended."""
+
+    returncode: int
+    stderr: str
+
+
+def test_an_address_where_nobody_answers_is_a_sentence_after_a_while(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port that takes connections and says nothing, which Ray would ask for minutes."""
+    monkeypatch.setattr("icone.experiments.engines.cluster.CONNECT_SECONDS", 1.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(InputError, match=r"no answer within 1\.5 s"):
+            RayEngine(store, CPU, address=address)
+
+
+def engine_of(monkeypatch: pytest.MonkeyPatch, store: Store, setting: Setting = CPU, **shares: Any) -> RayEngine:
+    """An engine on a cluster of two machines that are not there."""
+    machines = [{"Alive": True, "Resources": {"CPU": cpus, "GPU": 1.0}} for cpus in (4.0, 8.0)]
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 2.0, "CPU": 12.0})
+    monkeypatch.setattr(ray, "nodes", lambda: [*machines, {"Alive": False, "Resources": {"CPU": 99.0}}])
+    return RayEngine(store, setting, **shares)
+
+
+def test_more_than_any_machine_has_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"--cpus-per-run 9 .* the largest has 8"):
+        engine_of(monkeypatch, store, cpus_per_run=9)
+    with pytest.raises(InputError, match=r"--gpus-per-run 2 .* the largest has 1"):
+        engine_of(monkeypatch, store, Setting(device="cuda"), gpus_per_run=2)
+    engine_of(monkeypatch, store, cpus_per_run=8, gpus_per_run=2)  # a share of a GPU means nothing on CPUs
+
+
+def test_lost_and_halted_runs_are_not_recorded(store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(monkeypatch, store)
+    events: list[Event] = []
+    engine.observe, engine.queue, engine.losses = events.append, [], {}
+    for _ in range(LOSSES):
+        engine._lost(Task(spec()), RuntimeError("the node died"))
+    assert [event.kind for event in events] == ["waiting"] * (LOSSES - 1) + ["unfinished"]
+    assert "the node died" in events[-1].reason
+
+    claim = ExitStack()
+    claim.enter_context(store.claim(spec().key))
+    engine.flights = {"reference": _Flight(Task(spec()), claim, whole=True)}
+    monkeypatch.setattr(ray, "wait", lambda references, **_: (references, []))
+    returned = Returned(Outcome(status="done"), {"features.npz": b"figures"})
+    monkeypatch.setattr(ray, "get", lambda reference: returned)
+    with monkeypatch.context() as patch:
+        patch.setattr("icone.experiments.store.write_text", full)
+        with pytest.raises(SweepHalted, match="is full"):
+            engine._collect()
+    halted = ray.exceptions.RayTaskError("f", "traceback", SweepHalted("a disk of n1 is full")).as_instanceof_cause()
+    monkeypatch.setattr(ray, "get", lambda reference: raise_(halted))
+    engine.flights = {"reference": _Flight(Task(spec()), ExitStack(), whole=True)}
+    with pytest.raises(SweepHalted, match="a disk of n1 is full"):
+        engine._collect()
+    assert store.records() == []
+    with store.claim(spec().key) as free:
+        assert free
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def raise_(error: Exception) -> None:
+    raise error
 
 
 def test_a_run_gets_the_share_of_a_gpu_that_it_needs(
     store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 2.0, "CPU": 8.0})
-    engine = RayEngine(store, Setting(device="cuda"))
+    engine = engine_of(monkeypatch, store, Setting(device="cuda"))
     small, large = spec(batch_size=4), spec(batch_size=64)
     assert engine._share(Task(small)) == 1  # nothing is known
     engine.packing.capacity = 100_000

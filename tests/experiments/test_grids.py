@@ -104,6 +104,24 @@ def test_natural_images_takes_twenty_classes_of_any_folder(tmp_path: Path, monke
     assert len(list(source.iterdir())) == 20
     assert len(list(source.glob("*/*.png"))) == 60
     assert grids.natural_images(options)[0].spec.config.source == str(source)
+    links = {path.relative_to(source): path.resolve() for path in source.glob("*/*.png")}
+
+    (source / "class99").mkdir()  # somebody's hands in the cache
+    next(source.glob("*/*.png")).unlink()
+    assert grids.natural_images(options)[0].spec.config.source == str(source)
+    assert {path.relative_to(source): path.resolve() for path in source.glob("*/*.png")} == links
+    before = grids.natural_images(options)[0].spec.key
+
+    for path in set(links.values()):  # every image of the first kind goes, others come
+        if path.name == "0.png":
+            path.rename(path.with_name("7.png"))
+    changed = grids.natural_images(options)[0].spec
+    renewed = list(Path(changed.config.source).glob("*/*.png"))
+    assert len(renewed) == 60
+    assert all(path.exists() for path in renewed)  # none points to a file that is gone
+    assert {path.resolve().name for path in renewed} == {"1.png", "2.png", "7.png"}
+    assert changed.config.source != str(source)
+    assert changed.key != before
     with pytest.raises(InputError, match="has 0 classes"):
         grids.natural_images(Options(datasets=(str(tmp_path / "images" / "class00"),)))
     assert grids.natural_images(Options()) == []

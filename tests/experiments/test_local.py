@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
 import os
@@ -16,15 +18,16 @@ import pytest
 import torch
 from rich.console import Console
 
-from icone.errors import InterruptedRun
+from icone.config import PretrainConfig
+from icone.errors import InputError, InterruptedRun
 from icone.experiments.engines.events import Event, Task
-from icone.experiments.engines.local import LocalEngine
+from icone.experiments.engines.local import LocalEngine, _Worker
 from icone.experiments.engines.packing import Packing
 from icone.experiments.engines.worker import Report, work
 from icone.experiments.executing import Job, Setting, _train_side_by_side, execute, execute_one
 from icone.experiments.live import LiveView
 from icone.experiments.node_cache import on_this_node
-from icone.experiments.outcome import Outcome
+from icone.experiments.outcome import Outcome, SweepHalted
 from icone.experiments.spec import RunSpec
 from icone.experiments.store import Store
 
@@ -230,13 +233,17 @@ def test_too_little_memory_is_tried_alone_once(store: Store, spec: MakeSpec) -> 
 
 def test_the_live_view_counts(spec: MakeSpec) -> None:
     console = Console(file=io.StringIO(), width=120)
-    with LiveView(console, 3, {"done": 1, "undefined": 0, "failed": 0}) as view:
+    with LiveView(console, 4, {"done": 1, "undefined": 0, "failed": 0}, Path("runs")) as view:
         view.observe(Event("started", spec()))
         assert "1 running" in view.summary()
         view.observe(Event("finished", spec(), Outcome(status="failed", reason="no luck")))
-        assert "2/3 runs, 1 done, 1 failed" in view.summary()
+        assert "2/4 runs, 1 done, 1 failed" in view.summary()
+        view.observe(Event("unfinished", spec(1), reason="killed"))
+        assert "3/4 runs, 1 done, 1 failed, 1 unfinished" in view.summary()
         assert "left" in view.summary()
-    assert "no luck" in console.file.getvalue()  # type: ignore[attr-defined]
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"no luck (see runs/{spec().key}/log.txt)" in said
+    assert f"killed (see runs/{spec(1).key}/log.txt)" in said
     Console(file=io.StringIO(), force_terminal=True).print(view._panel())
 
 
@@ -246,14 +253,110 @@ def test_data_is_copied_once_per_machine(tmp_path: Path, spec: MakeSpec) -> None
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.png").touch()
     cache = tmp_path / "cache"
-    named = on_this_node(spec(source="medmnist:breastmnist@28", data_root=tmp_path / "data").config, cache)
+
+    def here(**changes: object) -> PretrainConfig:
+        described = spec(**changes)
+        return on_this_node(described.config, cache, described.found_contents())
+
+    named = here(source="medmnist:breastmnist@28", data_root=tmp_path / "data")
     assert named.data_root == cache
     assert (cache / "breastmnist.npz").read_bytes() == b"official"
-    folder = on_this_node(spec(source=str(tmp_path / "folder")).config, cache)
+    folder = here(source=str(tmp_path / "folder"))
     assert Path(folder.source).parent == cache
     assert (Path(folder.source) / "a.png").exists()
     (Path(folder.source) / "mark").touch()
-    assert on_this_node(spec(source=str(tmp_path / "folder")).config, cache) == folder
+    assert here(source=str(tmp_path / "folder")) == folder
     assert (Path(folder.source) / "mark").exists()  # not copied again
-    generated = spec().config
-    assert on_this_node(generated, cache) == generated
+    assert here() == spec().config  # generated data is never copied
+
+
+def test_a_copy_of_data_is_that_of_its_run(tmp_path: Path, spec: MakeSpec) -> None:
+    """The folder grows, labels change: the runs are others, and so are their copies; a name never lies."""
+    folder, labels, cache = tmp_path / "folder", tmp_path / "labels.csv", tmp_path / "cache"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"one")
+    labels.write_text("id,label\na.png,0\n")
+    old = spec(source=str(folder), labels=labels)
+    old_contents = old.found_contents()
+    first = on_this_node(old.config, cache, old_contents)
+    (folder / "b.png").write_bytes(b"two")
+    labels.write_text("id,label\na.png,1\nb.png,0\n")
+    new = spec(source=str(folder), labels=labels)
+    second = on_this_node(new.config, cache, new.found_contents())
+    assert sorted(path.name for path in Path(first.source).iterdir()) == ["a.png"]
+    assert sorted(path.name for path in Path(second.source).iterdir()) == ["a.png", "b.png"]
+    assert first.labels is not None
+    assert second.labels is not None
+    assert "a.png,0" in first.labels.read_text()
+    assert "a.png,1" in second.labels.read_text()
+    for cached in (tmp_path / "elsewhere", None):  # a run that was described before the data changed
+        with pytest.raises(InputError, match="not what it was when the sweep began"):
+            on_this_node(old.config, cached, old_contents)
+    assert not [path for path in (tmp_path / "elsewhere").iterdir() if not path.name.endswith(".lock")]
+
+
+def full(*_: object, **__: object) -> None:
+    try:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    except OSError as error:
+        raise InputError("the disk is full: could not write state.safetensors") from error
+
+
+@pytest.mark.parametrize(
+    "place", ["executing.pretrain", "executing.measure", "executing.note_execution", "store.write_text"]
+)
+def test_a_full_disk_is_no_failure_of_a_run(
+    store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(f"icone.experiments.{place}", full)
+        (report,) = work(store, [Task(spec())], CPU)
+        assert report.kind == "halted"
+        assert "is full" in report.reason
+        if "store" not in place:
+            with pytest.raises(SweepHalted, match="is full"):
+                execute_one(spec(), store.run_folder(spec().key), CPU)
+        assert store.records() == []
+    trained = (store.run_folder(spec().key) / "training" / "encoder.safetensors").exists()
+    assert trained == (place in ("executing.measure", "store.write_text"))  # what was done is kept
+    engine = LocalEngine(store, CPU, workers=1)
+    engine.observe, engine.queue, engine.waiting = Watch(), [], []
+    with pytest.raises(SweepHalted, match="is full"):
+        engine._take(Task(spec()), report)
+    assert work(store, [Task(spec())], CPU)[0].kind == "finished"  # with space again
+    assert set(store.statuses().values()) == {"done"}
+
+
+def test_a_full_disk_while_seeds_train_side_by_side_halts_too(
+    store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icone.experiments.executing._many_at_once", lambda setting: True)
+    monkeypatch.setattr("icone.experiments.executing.pretrain_many", full)
+    assert {r.kind for r in work(store, [Task(spec(0)), Task(spec(1))], CPU)} == {"halted"}
+
+
+class Dead:
+    """A worker's process after its end."""
+
+    pid, exitcode = 1, -9
+
+    def join(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_killed_process_is_no_failure_of_its_run(store: Store, spec: MakeSpec, held: bool) -> None:
+    """Tried once more alone, then left to the next sweep; but what another sweep has claimed is waited for."""
+    engine, watch = LocalEngine(store, CPU, workers=1), Watch()
+    engine.observe, engine.queue, engine.waiting = watch, [], []
+    worker = _Worker(Dead(), None)  # type: ignore[arg-type]
+    engine.workers.append(worker)
+    engine._died(worker, [Task(spec())])
+    assert engine.queue == [[Task(spec(), alone=True)]]
+    engine.queue.clear()
+    engine.workers.append(worker)
+    with store.claim(spec().key) if held else contextlib.nullcontext():
+        engine._died(worker, [Task(spec(), alone=True)])
+    assert store.records() == []
+    assert watch.kinds[-1] == ("waiting" if held else "unfinished")
+    assert bool(engine.queue) == held

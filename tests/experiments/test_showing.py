@@ -21,8 +21,8 @@ from icone.experiments.frames import collect, mean_over_seeds
 from icone.experiments.listing import experiment_lines, listing_table
 from icone.experiments.memory import memory_table, read_measurements
 from icone.experiments.options import Options
-from icone.experiments.presentations import Scene, supervised
-from icone.experiments.showing import show
+from icone.experiments.presentations import Scene, hyperparameters, supervised
+from icone.experiments.showing import setting_line, show
 from icone.experiments.store import Store
 from icone.experiments.synthetic_measures import circle_figures, class_alignment
 from icone.experiments.tables import reasons
@@ -50,8 +50,35 @@ def test_everything_is_shown(told: Store, tmp_path: Path) -> None:
     assert all(path.stat().st_size > 100 for path in written)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "as a picture only" in text
-    assert "not the paper's setting: smoke True" in text
+    assert "not the paper's setting: recipe icone (the default; --recipe paper is the printed one), smoke True" in text
     assert "undefined" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("batch-size-3d", Options(), "not the paper's setting: recipe icone (the default;"),
+        ("batch-size-3d", Options(recipe="paper"), "the paper's setting, as far"),
+        ("batch-size-3d", Options(recipe="paper", data_root=Path("/data")), "the paper's setting, as far"),
+        ("batch-size-3d", Options(recipe="paper", seeds=5, epochs=100, lr=1e-4), "the paper's setting, as far"),
+        ("batch-size-3d", Options(recipe="paper", seeds=2, epochs=3), "not the paper's setting: seeds 2, epochs 3"),
+        ("batch-size-3d", Options(recipe="paper", datasets=("organmnist3d",)), "setting: datasets organmnist3d"),
+        ("supervised", Options(recipe="paper", batch_sizes=(1, 4)), "setting: batch_sizes 1 4"),
+        ("synthetic", Options(), "the paper's setting, as far"),  # it always runs as printed
+        ("synthetic", Options(epochs=100), "not the paper's setting: epochs 100"),
+        ("synthetic", Options(epochs=300, seeds=20), "the paper's setting, as far"),
+    ],
+)
+def test_what_is_the_papers_setting_is_said(name: str, options: Options, line: str) -> None:
+    assert line in setting_line(EXPERIMENTS[name], options)
+    assert setting_line(EXPERIMENTS[name], options).startswith(("not ", "the ")[line.startswith("the ")])
+
+
+def test_the_table_of_settings_hides_no_difference(told: Store) -> None:
+    """The printed dimension is that of the anchors too; ours have another."""
+    values = hyperparameters(Scene("hyperparameters", collect([], told.results()), told)).tables[0].values
+    differs = set(values[values["difference"] == "differs"]["row"])
+    assert differs == {"learning rate", "embedding dimension", "anchor initialisation"}
 
 
 def test_the_supervised_table_has_paper_ours_and_difference(

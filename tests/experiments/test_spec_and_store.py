@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
+from icone.data.identity import file_digest
 from icone.errors import InputError
-from icone.experiments.grids import dataset_sizes
+from icone.experiments.catalogue import EXPERIMENTS
+from icone.experiments.engines.events import Task
+from icone.experiments.grids import dataset_sizes, stability_2d
 from icone.experiments.listing import experiment_lines
 from icone.experiments.options import Options
 from icone.experiments.outcome import Outcome, Point
 from icone.experiments.results import COLUMNS
+from icone.experiments.showing import chosen_options
 from icone.experiments.spec import RunSpec, spec_from_json
 from icone.experiments.store import Store
+from icone.experiments.sweep import _missing
 
 MakeSpec = Callable[..., RunSpec]
 
@@ -50,6 +60,79 @@ def test_folders_count_by_what_is_in_them(tmp_path: Path, spec: MakeSpec) -> Non
     )
     assert here == there != more
     assert spec(source=str(tmp_path / "here" / "data")).key != here  # without labels
+
+
+def test_another_version_of_the_recipe_gives_other_runs(spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = spec().key
+    monkeypatch.setattr("icone.experiments.spec.RECIPE_VERSION", 10_000)
+    assert spec().key != before
+
+
+def _classes(folder: Path) -> Path:
+    for label, value in (("a", 0), ("b", 255)):
+        (folder / label).mkdir(parents=True)
+        for i in range(2):
+            Image.fromarray(np.full((8, 8), value, np.uint8)).save(folder / label / f"{i}.bmp")
+    return folder
+
+
+def _repaint(path: Path) -> None:
+    """Other pixels; the name, the size and even the time of the file stay."""
+    before = path.stat()
+    Image.fromarray(np.full((8, 8), 7, np.uint8)).save(path)
+    assert path.stat().st_size == before.st_size
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+
+
+def test_the_bytes_of_data_and_labels_count(tmp_path: Path, spec: MakeSpec) -> None:
+    folder = _classes(tmp_path / "data")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("id,label\n0,a\n")
+    zarr = tmp_path / "array.zarr"
+    zarr.mkdir()
+    (zarr / ".zarray").write_text("{}")
+
+    def keys() -> list[str]:
+        return [spec(source=str(folder), labels=labels).key, spec(source=str(folder)).key, spec(source=str(zarr)).key]
+
+    first = keys()
+    assert keys() == first
+    (folder / ".DS_Store").touch()  # what no reader sees
+    (folder / "a" / "loop").symlink_to(folder)
+    assert keys() == first
+    _repaint(folder / "a" / "1.bmp")
+    second = keys()
+    assert [a == b for a, b in zip(first, second, strict=True)] == [False, False, True]
+    labels.write_text("id,label\n0,b\n")
+    (zarr / ".zarray").write_text("[]")
+    assert [a == b for a, b in zip(second, keys(), strict=True)] == [False, True, False]
+
+
+def test_many_runs_read_their_data_once_and_the_next_sweep_sees_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _classes(tmp_path / "data")
+    read: list[Path] = []
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return file_digest(path)
+
+    monkeypatch.setattr("icone.experiments.contents.file_digest", counted)
+    options = Options(datasets=(str(folder),))
+    first = {cell.spec.key for cell in stability_2d(options)}
+    assert len(first) == 8 * 7 * 5
+    assert sorted(read) == sorted(folder.rglob("*.bmp"))
+    assert {cell.spec.key for cell in stability_2d(options)} == first
+    _repaint(folder / "b" / "0.bmp")
+    assert {cell.spec.key for cell in stability_2d(options)}.isdisjoint(first)
+
+
+def test_a_run_keeps_its_name_where_its_data_is_not(tmp_path: Path, spec: MakeSpec) -> None:
+    there = spec(source=str(_classes(tmp_path / "data")))
+    key, plain = there.key, json.loads(json.dumps(there.to_json()))
+    shutil.rmtree(tmp_path / "data")
+    assert spec_from_json(plain).key == key
 
 
 def test_the_last_attempt_counts_and_merging_is_incremental(store: Store, spec: MakeSpec) -> None:
@@ -85,10 +168,128 @@ def test_a_claim_is_held_by_one_process_and_ends_with_it(store: Store) -> None:
         assert mine
 
 
-def test_broken_files_and_missing_stores_are_named(store: Store, tmp_path: Path) -> None:
-    (store.outcomes / "abc.1.json").write_text("{")
-    with pytest.raises(InputError, match=r"abc\.1\.json.*delete it"):
-        store.results()
+STRAYS = ["{key}.1 (copy).json", "{key}.1.json~", "{key}.1.bak", "{key}.x.json", "notes.txt", ".DS_Store", "folder/"]
+
+
+@pytest.mark.parametrize("name", [*STRAYS, "{key}.2.json/", ".{key}.9.json.tmp"])
+def test_what_no_run_wrote_is_passed_over_with_a_note(store: Store, spec: MakeSpec, name: str) -> None:
+    store.record(spec(), Outcome(status="done", metrics={"linear_probe": 0.5}))
+    stray = store.outcomes / name.format(key=spec().key)
+    if name.endswith("/"):
+        stray.mkdir()
+    else:
+        stray.write_text("{}")
+    assert store.statuses() == {spec().key: "done"}
+    assert store.last_record(spec().key) == (spec().key, 1)
+    assert any(stray.name in note for note in store.notes) == (not stray.name.startswith("."))
+    store.record(spec(), Outcome(status="failed", reason="again"))  # nothing is in the way
+    assert store.statuses() == {spec().key: "failed"}
+
+
+def _damages(good: str) -> dict[str, str | bytes]:
+    content = json.loads(good)
+    outcome, config = content["outcome"], content["spec"]["config"]
+    return {
+        "cut": good[: len(good) // 2],
+        "empty": "",
+        "list": "[]",
+        "no outcome": json.dumps({"spec": content["spec"]}),
+        "metrics": json.dumps({**content, "outcome": {**outcome, "metrics": [1, 2]}}),
+        "value": json.dumps({**content, "outcome": {**outcome, "metrics": {"linear_probe": "high"}}}),
+        "trace": json.dumps({**content, "outcome": {**outcome, "trace": [[1, "knn_5"]]}}),
+        "status": json.dumps({**content, "outcome": {**outcome, "status": "perhaps"}}),
+        "seconds": json.dumps({**content, "outcome": {**outcome, "seconds": "long"}}),
+        "config": json.dumps({**content, "spec": {"config": {**config, "batch_size": None}}}),
+        "bytes": b"\xff\xfe\x00",
+    }
+
+
+@pytest.mark.parametrize("damage", list(_damages('{"spec": {"config": {}}, "outcome": {}}')))
+def test_a_damaged_outcome_is_named_and_its_run_is_done_again(store: Store, spec: MakeSpec, damage: str) -> None:
+    store.record(spec(0), Outcome(status="done", metrics={"linear_probe": 0.5}))
+    store.record(spec(1), Outcome(status="done", metrics={"linear_probe": 0.7}))
+    path = store.outcomes / f"{spec(1).key}.1.json"
+    broken = _damages(path.read_text())[damage]
+    path.write_bytes(broken if isinstance(broken, bytes) else broken.encode())
+    assert store.statuses() == {spec(0).key: "done"}
+    assert any(path.name in note and "done again" in note for note in store.notes)
+    tasks, before = _missing({s.key: s for s in (spec(0), spec(1))}, store, retry_failed=False)
+    assert tasks == [Task(spec(1), after=1)]
+    assert before["done"] == 1
+    store.record(spec(1), Outcome(status="done", metrics={"linear_probe": 0.9}))
+    assert sorted(store.results()["value"]) == [0.5, 0.9]
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "empty", "flipped", "folder"])
+def test_a_damaged_table_is_made_again(store: Store, spec: MakeSpec, damage: str) -> None:
+    for seed in range(3):
+        store.record(spec(seed), Outcome(status="done", metrics={"linear_probe": 0.1 * seed}))
+    table = store.results()
+    whole = store.results_file.read_bytes()
+    content = {
+        "cut": whole[:-100],
+        "text": b"not Parquet",
+        "empty": b"",
+        "flipped": whole[:200] + b"\0" * 300 + whole[500:],
+    }
+    if damage == "folder":
+        store.results_file.unlink()
+        store.results_file.mkdir()
+    else:
+        store.results_file.write_bytes(content[damage])
+    pd.testing.assert_frame_equal(_by_run(store.results()), _by_run(table))
+    assert any("results.parquet" in note for note in store.notes)
+
+
+def _by_run(table: pd.DataFrame) -> pd.DataFrame:
+    return table.astype({"run": str, "record": str}).sort_values("run", ignore_index=True)
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A place of which the test may be made to have no rights but reading, for a superuser too."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        user = os.geteuid()
+        try:
+            yield Path(name)
+        finally:
+            if user == 0:
+                os.seteuid(0)
+            for path in [Path(name), *Path(name).rglob("*")]:
+                path.chmod(0o755)
+
+
+def test_a_read_only_store_can_be_read(nobody: Path, spec: MakeSpec) -> None:
+    store = Store(nobody / "store").create()
+    store.record(spec(0), Outcome(status="done", metrics={"linear_probe": 0.5}))
+    store.results()
+    store.record(spec(1), Outcome(status="failed", reason="no luck"))
+    files = sorted(store.folder.rglob("*"))
+    for path in [store.folder, *files]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    assert not store.is_writable
+    assert store.statuses() == {spec(0).key: "done", spec(1).key: "failed"}
+    lines = {line.name: line for line in experiment_lines(Options(smoke=True), store)}
+    assert lines["geometry"].done == 0
+    assert sorted(store.folder.rglob("*")) == files
+    with pytest.raises(InputError, match=r"no permission to write.*choose another --store"):
+        store.create()
+
+
+def test_a_damaged_request_is_passed_over(store: Store) -> None:
+    store.remember("geometry", Options(seeds=2).to_json())
+    assert chosen_options(EXPERIMENTS["geometry"], Options(), store).seeds == 2
+    for text in ("{", "7", '{"seeds": "two"}', '{"seeds": 0}'):
+        (store.folder / "requests" / "geometry.json").write_text(text)
+        store.notes.clear()
+        assert chosen_options(EXPERIMENTS["geometry"], Options(), store) == Options()
+        assert any("geometry" in note for note in store.notes), text
+
+
+def test_missing_stores_are_named(store: Store, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no store at"):
         Store(tmp_path / "nowhere").results()
     (tmp_path / "file").touch()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from icone.experiments.store import Store
 
 STORE = Path("runs/paper")
+FAILED_RUNS = 1
+"""Exit code of a sweep in which a run failed or could not be finished."""
+SHOWN_PROBLEMS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +53,14 @@ class PaperList(Stored):
     def run(self, console: Console) -> None:
         from icone.experiments.listing import experiment_lines, listing_table
 
-        console.print(listing_table(experiment_lines(self.options(), self.open_store())))
+        store = self.open_store()
+        console.print(listing_table(experiment_lines(self.options(), store)))
+        _say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRun(Stored):
-    """Run what is missing of some experiments; run again, it redoes nothing."""
+    """Run what is missing of some experiments; run again, it redoes nothing. Exit code 1 where a run failed."""
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""
@@ -88,14 +95,22 @@ class PaperRun(Stored):
         store = self.open_store().create()
         engine, here = self._engine(store), self.engine == "local"
         tally = sweep(self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here)
-        names = " ".join(self.experiments) + (" --smoke" if self.smoke else "")
-        place = f" --store {self.store}" if self.store else ""
-        console.print(
+        words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
+        words += ["--store", str(self.store)] if self.store else []
+        _say_notes(store, console)
+        for problem in tally.problems[:SHOWN_PROBLEMS]:
+            _say(console, problem)
+        if len(tally.problems) > SHOWN_PROBLEMS:
+            _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
+        unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
+        again = "; --retry-failed runs the failed ones again" if tally.failed else ""
+        _say(
+            console,
             f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
-            f"{tally.failed} failed  (next: icone paper show {names}{place})",
-            highlight=False,
-            soft_wrap=True,
+            f"{tally.failed} failed{unfinished}{again}  (next: {shlex.join(['icone', 'paper', 'show', *words])})",
         )
+        if tally.problems:
+            raise SystemExit(FAILED_RUNS)
 
     def _engine(self, store: Store) -> Engine:
         import torch
@@ -107,6 +122,9 @@ class PaperRun(Stored):
             raise InputError(f"--workers must be at least 1, got {self.workers}")
         if self.side_by_side < 1:
             raise InputError(f"--side-by-side must be at least 1, got {self.side_by_side}")
+        for flag, share in (("--gpus-per-run", self.gpus_per_run), ("--cpus-per-run", self.cpus_per_run)):
+            if share is not None and not 0 < share < math.inf:
+                raise InputError(f"{flag} must be above 0, got {share:g}")
         common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
         if self.engine == "ray":
             from icone.experiments.engines.cluster import RayEngine
@@ -141,8 +159,13 @@ class PaperShow(Stored):
         if not self.experiments:
             raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
         store = self.open_store()
-        out = self.out or store.folder / "figures"
+        out = self.out
+        if out is None and store.folder.exists() and not store.is_writable:
+            store.note(f"no files were written, because {store.folder} is read-only: give a folder with --out")
+        else:
+            out = out or store.folder / "figures"
         show(self.experiments, self.options(), store, out, console, self.measurements)
+        _say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,3 +180,12 @@ class Paper:
 
     def run(self, console: Console) -> None:
         self.verb.run(console)
+
+
+def _say_notes(store: Store, console: Console) -> None:
+    for note in store.notes:
+        _say(console, f"note: {note}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -9,6 +9,7 @@ from icone.config import DataConfig
 from icone.data import open_source
 from icone.data.synthetic import open_synthetic
 from icone.errors import InputError
+from icone.experiments.contents import Contents, content_digest
 from icone.experiments.options import Options
 
 PAPER_2D = {
@@ -50,6 +51,8 @@ class Dataset:
     subset: int | None
     count: int | None
     """Samples, where they are known without reading the data."""
+    contents: Contents
+    """What it holds now, so that all its runs are named after one look."""
 
     @property
     def samples(self) -> int | None:
@@ -73,11 +76,12 @@ def find_dataset(name: str, options: Options) -> Dataset:
         size = name.partition("@")[2] or ("64" if dims == 3 else "224")
         title = {**PAPER_2D, **PAPER_3D}.get(bare, bare)
         subset = _subset_2d(options) if dims == 2 else None
-        return Dataset(title, f"medmnist:{bare}@{size}", dims, subset, TRAINING_SPLIT.get(bare))
+        return _dataset(title, f"medmnist:{bare}@{size}", dims, subset, TRAINING_SPLIT.get(bare), options)
     if name.startswith("synthetic:"):
         synthetic = open_synthetic(name, "train")
-        subset = options.subset or (SMOKE_SUBSET if options.smoke else None)
-        return Dataset(name.removeprefix("synthetic:"), name, synthetic.spatial_dims, subset, len(synthetic))
+        subset = SMOKE_SUBSET if options.smoke and options.subset is None else options.subset
+        title = name.removeprefix("synthetic:")
+        return _dataset(title, name, synthetic.spatial_dims, subset, len(synthetic), options)
     path = Path(name).expanduser().resolve()
     if not path.exists():
         known = ", ".join([*PAPER_2D, *PAPER_3D])
@@ -89,8 +93,13 @@ def find_dataset(name: str, options: Options) -> Dataset:
             "give a folder whose subfolders are classes, or a table of labels with --labels FILE.csv"
         )
     subset = _subset_2d(options) if source.spatial_dims == 2 else options.subset
-    return Dataset(path.stem, str(path), source.spatial_dims, subset, len(source))
+    return _dataset(path.stem, str(path), source.spatial_dims, subset, len(source), options)
+
+
+def _dataset(title: str, source: str, dims: int, subset: int | None, count: int | None, options: Options) -> Dataset:
+    labels = None if options.labels is None else content_digest(options.labels)
+    return Dataset(title, source, dims, subset, count, Contents(content_digest(source), labels))
 
 
 def _subset_2d(options: Options) -> int:
-    return options.subset or SUBSET_2D
+    return SUBSET_2D if options.subset is None else options.subset

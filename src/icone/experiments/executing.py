@@ -21,10 +21,10 @@ from rich.console import Console
 from icone.building import pick_device
 from icone.config import PretrainConfig
 from icone.data.source import one_line
-from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_out_of_memory
+from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory
 from icone.experiments.measuring import Measured, measure
 from icone.experiments.node_cache import on_this_node
-from icone.experiments.outcome import Outcome, Status
+from icone.experiments.outcome import Outcome, Status, SweepHalted
 from icone.experiments.spec import RunSpec
 from icone.pretraining import pretrain, pretrain_many
 from icone.runs import Run
@@ -32,11 +32,17 @@ from icone.training.allocation import free_gpu_memory
 
 TRAINING = "training"
 """The run folder of `icone.pretrain`, inside the folder of a run of the sweep."""
+LOG = "log.txt"
+"""What a run said, and the traceback where it failed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How runs are executed; nothing here changes what comes out."""
+    """How runs are executed; none of it is part of a run's name.
+
+    Another device or number of threads adds up in another order and changes the last digits; with a precision of
+    `auto`, a GPU also computes the encoder in bf16 and a CPU in float32. The results table names the device.
+    """
 
     device: str = "auto"
     threads: int | None = None
@@ -80,15 +86,32 @@ def execute(jobs: Sequence[Job], setting: Setting) -> None:
                 peak_bytes=max(outcome.peak_bytes, taken // len(jobs)),
             )
         )
+        _tidy(job.folder, outcome, setting.keep_encoders)  # only now: what cannot be recorded must not be lost
 
 
 def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
     """Train and measure one run in its folder, going on where an earlier process left it.
 
-    Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`).
+    Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`) and a full
+    disk (`SweepHalted`).
     """
-    note_execution(folder)
-    return _finish(spec, folder, setting)
+    with full_disk_halts():
+        note_execution(folder)
+        outcome = _finish(spec, folder, setting)
+        _tidy(folder, outcome, setting.keep_encoders)
+        return outcome
+
+
+@contextmanager
+def full_disk_halts() -> Iterator[None]:
+    """A full disk is no property of a run: the run stays as it was last saved, and the sweep has to stop."""
+    try:
+        yield
+    except Exception as error:  # whatever it is, it is only looked at, and raised again
+        if is_disk_full(error):
+            what = one_line(error).partition(". ")[0]  # without the advice for a run of one's own
+            raise SweepHalted(f"a disk of {platform.node()} is full ({what})") from error
+        raise
 
 
 def _many_at_once(setting: Setting) -> bool:
@@ -100,14 +123,16 @@ def _train_side_by_side(jobs: Sequence[Job], setting: Setting) -> int:
     with _log(jobs[0].folder) as console, _peak_memory(pick_device(setting.device)) as peak:
         try:
             pretrain_many(
-                [on_this_node(_placed(job.spec, setting), setting.node_cache) for job in jobs],
+                [_placed(job.spec, setting) for job in jobs],
                 [_fresh_folder(job.folder).folder for job in jobs],
                 resume=True,
                 console=console,
             )
         except InterruptedRun:
             raise
-        except Exception:  # each run will meet it again on its own, and it becomes its outcome
+        except Exception as error:  # each run will meet it again on its own, and it becomes its outcome
+            if is_disk_full(error):
+                raise
             console.print_exception()
     return peak.bytes
 
@@ -123,11 +148,13 @@ def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
             measured, end = Measured(), _End("undefined", str(undefined))
         except InterruptedRun:  # no failure: the state is saved, and the run goes on another time
             raise
-        except Exception as error:
+        except Exception as error:  # a failed run is a result: the reason goes into the table, the rest into the log
+            if is_disk_full(error):
+                raise
             too_large = isinstance(error, NotEnoughMemory) or is_out_of_memory(error)
             measured, end = Measured(), _End("failed", _reason(error), too_large)
             console.print_exception()
-    outcome = Outcome(
+    return Outcome(
         **end._asdict(),
         metrics=measured.metrics,
         trace=measured.trace,
@@ -140,8 +167,6 @@ def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
         host=platform.node(),
         device=_device_name(device),
     )
-    _tidy(folder, outcome, setting.keep_encoders)
-    return outcome
 
 
 class _End(NamedTuple):
@@ -160,7 +185,7 @@ def note_execution(folder: Path) -> None:
 
 
 def _train_and_measure(spec: RunSpec, folder: Path, setting: Setting, console: Console) -> Measured:
-    config = on_this_node(_placed(spec, setting), setting.node_cache)
+    config = _placed(spec, setting)
     run = _fresh_folder(folder)
     if not (run.exists() and run.finished):
         settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(PretrainConfig)}
@@ -177,13 +202,14 @@ def _fresh_folder(folder: Path) -> Run:
 
 
 def _placed(spec: RunSpec, setting: Setting) -> PretrainConfig:
-    return dataclasses.replace(
+    config = dataclasses.replace(
         spec.config,
         device=setting.device,
         data_root=setting.data_root or spec.config.data_root,
         snapshots=spec.trace,
         probe_every=0,  # the sweep measures at the end
     )
+    return on_this_node(config, setting.node_cache, spec.found_contents())
 
 
 class _Peak:
@@ -209,7 +235,7 @@ def _peak_memory(device: torch.device) -> Iterator[_Peak]:
 
 @contextmanager
 def _log(folder: Path) -> Iterator[Console]:
-    with (folder / "log.txt").open("a") as file:
+    with (folder / LOG).open("a") as file:
         yield Console(file=file, width=160)
 
 
@@ -229,6 +255,6 @@ def _tidy(folder: Path, outcome: Outcome, keep_encoder: bool) -> None:
     if outcome.status == "done":
         if keep_encoder:
             run.encoder_file.replace(folder / run.encoder_file.name)
-        (folder / "log.txt").unlink()
+        (folder / LOG).unlink(missing_ok=True)
     if outcome.status != "failed" or outcome.out_of_memory:
         shutil.rmtree(run.folder, ignore_errors=True)

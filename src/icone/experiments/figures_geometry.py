@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from icone.errors import InputError
 from icone.evaluation.projection import project
 from icone.experiments.drawing import NAMES, draw_curves, panels, say_empty, shared_legend, style_of
 from icone.experiments.measuring import FEATURES
@@ -119,12 +121,14 @@ def _map(axis: Axes, folder: Path, status: str) -> None:
 
 
 def _coordinates(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The map of a run; computed once and kept beside its features."""
+    """The map of a run; computed once and, where that can be written, kept beside its features."""
     kept = folder / "map.npz"
-    if not kept.is_file():
-        with np.load(folder / FEATURES) as content:
-            features, labels = content["features"].astype(np.float32), content["labels"]
-        with replacing(kept) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, xy=project(features).xy, labels=labels)
-    with np.load(kept) as content:
-        return content["xy"], content["labels"]
+    if kept.is_file():
+        with np.load(kept) as content:
+            return content["xy"], content["labels"]
+    with np.load(folder / FEATURES) as content:
+        features, labels = content["features"].astype(np.float32), content["labels"]
+    xy = project(features).xy
+    with contextlib.suppress(InputError, OSError), replacing(kept) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, xy=xy, labels=labels)
+    return xy, labels

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from icone.config import PretrainConfig
 from icone.experiments.datasets import SMOKE, Dataset, datasets, find_dataset
@@ -15,6 +15,7 @@ from icone.experiments.options import Options
 from icone.experiments.spec import RunSpec
 from icone.methods import method_class
 
+Number = TypeVar("Number", int, float)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 SELF_SUPERVISED = {
     "icone": "IConE",
@@ -83,14 +84,12 @@ class Cell:
     labels: dict[str, Any]
 
 
-@functools.lru_cache(4)
 def stability_2d(options: Options) -> list[Cell]:
-    return list(_stability(options, 2))
+    return list(_whole_grid(options, 2, tuple(datasets(options, 2))))
 
 
-@functools.lru_cache(4)
 def stability_3d(options: Options) -> list[Cell]:
-    return list(_stability(options, 3))
+    return list(_whole_grid(options, 3, tuple(datasets(options, 3))))
 
 
 def stability(options: Options) -> list[Cell]:
@@ -200,12 +199,12 @@ def natural_images(options: Options) -> list[Cell]:
 
 def synthetic_study(options: Options) -> list[Cell]:
     """Appendix F: Adam (AdamW without decay), 1e-3, batch 128, 4 views; anchors start normalised; as printed."""
-    epochs = options.epochs or (12 if options.smoke else 300)
+    epochs = _given(options.epochs, 12 if options.smoke else 300)
     trace = tuple(sorted({0, 5, 25, *range(0, epochs, 20), epochs - 1} & set(range(epochs))))
     source = "synthetic:gaussians@x200" if options.smoke else "synthetic:gaussians"
     shared: dict[str, Any] = {
         "source": source, "encoder": "mlp", "features": 2, "views": 4, "batch_size": 128, "epochs": epochs,
-        "lr": options.lr or 1e-3, "weight_decay": 0.0, "recipe": "paper",
+        "lr": _given(options.lr, 1e-3), "weight_decay": 0.0, "recipe": "paper",
     }  # fmt: skip
     return [
         Cell(
@@ -218,7 +217,7 @@ def synthetic_study(options: Options) -> list[Cell]:
             {"variant": title, "seed": seed, "dataset": "gaussians", "dims": 0},
         )
         for title, extra in VARIANTS.items()
-        for seed in range(options.seeds or (2 if options.smoke else 20))
+        for seed in range(_given(options.seeds, 2 if options.smoke else 20))
     ]
 
 
@@ -240,6 +239,12 @@ def _stability(
             for size in _batch_sizes(options, batch_sizes):
                 for seed in _seeds(options):
                     yield _cell(options, data, method, size, seed, more)
+
+
+@functools.lru_cache(4)
+def _whole_grid(options: Options, dims: int, sets: tuple[Dataset, ...]) -> tuple[Cell, ...]:
+    """Several experiments share this grid; a set whose contents have changed is another set."""
+    return tuple(_stability(options, dims, sets=sets))
 
 
 def _few(options: Options, dims: int) -> list[Dataset]:
@@ -282,8 +287,8 @@ def _cell(
         "encoder": options.encoder,
         "width": options.width if data.dims == 3 else 1.0,
         "features": options.features,
-        "epochs": options.epochs or (1 if options.smoke else 100),
-        "lr": options.lr or 1e-4,
+        "epochs": _given(options.epochs, 1 if options.smoke else 100),
+        "lr": _given(options.lr, 1e-4),
         "recipe": options.recipe,
         **network,
         **changes,
@@ -296,7 +301,8 @@ def _cell(
         seed=seed,
         data_root=options.data_root,
     )
-    return Cell(RunSpec(config=config, geometry_instances=12 if options.smoke else 256), {**labels, **(more or {})})
+    spec = RunSpec(config=config, geometry_instances=12 if options.smoke else 256, contents=data.contents)
+    return Cell(spec, {**labels, **(more or {})})
 
 
 def _method_options(method: str, options: Options, extra: tuple[str, ...]) -> tuple[str, ...]:
@@ -320,4 +326,9 @@ def _batch_sizes(options: Options, usual: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _seeds(options: Options) -> range:
-    return range(options.seeds or (2 if options.smoke else 5))
+    return range(_given(options.seeds, 2 if options.smoke else 5))
+
+
+def _given(value: Number | None, usual: Number) -> Number:
+    """What the user chose, a zero too: that is refused, and not taken for no choice."""
+    return usual if value is None else value

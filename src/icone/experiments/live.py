@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icone.experiments.engines.events import Event
+from icone.experiments.executing import LOG
 from icone.experiments.spec import RunSpec
 from icone.training.display import format_seconds
 
@@ -23,9 +25,12 @@ PLAIN_SECONDS = 30.0
 class LiveView:
     """A live panel on a terminal; elsewhere a line for every failure, and one with the counts now and then."""
 
-    def __init__(self, console: Console, total: int, before: dict[str, int]) -> None:
-        self.console, self.total = console, total
-        self.counts = dict(before)
+    def __init__(self, console: Console, total: int, before: dict[str, int], runs: Path) -> None:
+        """`before` counts the runs that had ended before, by status; `runs` is the folder of their logs."""
+        self.console, self.total, self.runs = console, total, runs
+        self.counts = {**before, "unfinished": 0}
+        self.unfinished: list[str] = []
+        """Why runs have no outcome."""
         self.here = 0
         self.running: dict[str, tuple[RunSpec, float]] = {}
         self.began = self.spoke = time.monotonic()
@@ -56,7 +61,11 @@ class LiveView:
             self.counts[event.outcome.status] += 1
             self.here += 1
             if event.outcome.status == "failed":
-                self._say(f"failed: {describe(event.spec)}: {event.outcome.reason}")
+                self._say(f"failed: {describe(event.spec)}: {event.outcome.reason} ({log_of(self.runs / key)})")
+        elif event.kind == "unfinished":
+            self.counts["unfinished"] += 1
+            self.unfinished.append(event.reason)
+            self._say(f"unfinished: {describe(event.spec)}: {event.reason} ({log_of(self.runs / key)})")
         if not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_SECONDS:
             self._say(self.summary())
 
@@ -87,6 +96,11 @@ class LiveView:
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def log_of(folder: Path) -> str:
+    """Where to read what happened to a run."""
+    return f"see {folder / LOG}"
 
 
 def describe(spec: RunSpec) -> str:

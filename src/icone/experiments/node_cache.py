@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import shutil
 from pathlib import Path
 
 from filelock import FileLock
 
 from icone.config import PretrainConfig
+from icone.errors import InputError
+from icone.experiments.contents import Contents, content_digest, contents_of
 
 
-def on_this_node(config: PretrainConfig, cache: Path | None) -> PretrainConfig:
-    """The configuration with its data in `cache`, copied there by the first run that needs it."""
-    if cache is None or config.source.startswith("synthetic:"):
+def on_this_node(config: PretrainConfig, cache: Path | None, contents: Contents) -> PretrainConfig:
+    """The configuration with its data in `cache`, copied there by the first run that needs it.
+
+    A copy is named by its contents. They are part of the key of a run, and checked without a cache too: no figure of
+    other data is ever stored under that key.
+    """
+    if config.source.startswith("synthetic:"):
+        return config
+    if cache is None:
+        if contents_of(config) != contents:
+            raise _changed(config.source)
         return config
     cache.mkdir(parents=True, exist_ok=True)
     if config.source.startswith("medmnist:"):
         return _medmnist(config, cache)
-    original = Path(config.source)
-    labels = None if config.labels is None else _copied(config.labels, cache)
-    return dataclasses.replace(config, source=str(_copied(original, cache)), labels=labels)
+    source = _kept(Path(config.source).expanduser(), cache, contents.source)
+    labels = None
+    if config.labels is not None:
+        assert contents.labels is not None
+        labels = _kept(config.labels, cache, contents.labels)
+    return dataclasses.replace(config, source=str(source), labels=labels)
 
 
 def _medmnist(config: PretrainConfig, cache: Path) -> PretrainConfig:
@@ -29,25 +41,41 @@ def _medmnist(config: PretrainConfig, cache: Path) -> PretrainConfig:
     name, _, size = config.source.removeprefix("medmnist:").partition("@")
     file = f"{name}{'' if size == '28' else '_' + size}.npz"
     if config.data_root is not None and (config.data_root / file).exists():
-        _copied(config.data_root / file, cache, cache / file)
+        _copied(config.data_root / file, cache / file)  # its checksum is verified when it is opened
     return dataclasses.replace(config, data_root=cache)
 
 
-def _copied(original: Path, cache: Path, target: Path | None = None) -> Path:
-    """A copy of a file or folder under a name of its own; complete or absent."""
-    target = target or cache / f"{_digest(original)}-{original.name}"
-    with FileLock(cache / f".{target.name}.lock"):
-        if not target.exists():
-            part = target.with_name(f".{target.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            part.unlink(missing_ok=True)
+def _kept(original: Path, cache: Path, digest: str) -> Path:
+    return _copied(original, cache / f"{digest}-{original.name}", digest)
+
+
+def _copied(original: Path, target: Path, digest: str | None = None) -> Path:
+    """A copy of a file or folder; complete, with the contents that its name promises, or absent."""
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        if target.exists():
+            return target
+        part = target.with_name(f".{target.name}.part")
+        try:
+            _remove(part)
             if original.is_dir():
                 shutil.copytree(original, part)
             else:
                 shutil.copyfile(original, part)
+            if digest is not None and content_digest(part) != digest:
+                raise _changed(original)
             part.rename(target)
+        except BaseException:
+            _remove(part)
+            raise
     return target
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+def _changed(source: str | Path) -> InputError:
+    return InputError(
+        f"{source} is not what it was when the sweep began: wait until the data is complete, and run the command again"
+    )
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)

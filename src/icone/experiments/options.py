@@ -1,4 +1,4 @@
-"""What a person can choose about an experiment; everything left open is the paper's setting."""
+"""What a person can choose about an experiment; left open, all but the recipe is as in the paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from icone.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Restrict or change the grid of an experiment (default: as in the paper)."""
+    """Restrict or change the grid of an experiment.
+
+    By default data sets, methods, batch sizes, seeds, epochs and networks are the paper's, and the recipe is not: that
+    needs `--recipe paper`.
+    """
 
     datasets: tuple[str, ...] = ()
     """MedMNIST names (`adrenalmnist3d`, or with a size `breastmnist@28`), folders, array files or `synthetic:NAME`."""
@@ -25,7 +29,8 @@ class Options:
     epochs: int | None = None
     """Epochs (the paper's 100; 300 for the synthetic study)."""
     subset: int | None = None
-    """Samples drawn from every 2D set (the paper's 5000)."""
+    """Samples drawn from every 2D set (default: 5000, the largest of the paper's four sizes; it does not say which its
+    2D figures show)."""
     encoder: str = "auto"
     """Another encoder than the paper's, for quick trials."""
     width: float = 1.0
@@ -34,8 +39,10 @@ class Options:
     size: int | None = None
     """Edge length in pixels or voxels."""
     lr: float | None = None
+    """Learning rate (the paper's 1e-4; 1e-3 for the synthetic study)."""
     recipe: Literal["icone", "paper"] = "icone"
-    """Optimizer and objective of this package, or as the paper prints them."""
+    """icone: optimizer and objective of this package, which the paper did not run; paper: as it prints them. The
+    synthetic study always runs as printed."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     labels: Path | None = None

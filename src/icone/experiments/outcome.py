@@ -7,7 +7,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from icone.errors import InputError
+
 Status = Literal["done", "failed", "undefined"]
+
+
+class SweepHalted(InputError):
+    """No run failed, but none can go on: a disk is full, or the store cannot be written."""
 
 
 class Point(NamedTuple):

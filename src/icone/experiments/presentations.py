@@ -197,8 +197,8 @@ def synthetic(scene: Scene) -> Presentation:
 
 
 def hyperparameters(scene: Scene) -> Presentation:
-    """The settings of the paper beside the defaults of this package."""
-    default = PretrainConfig(source="")
+    """The settings of the paper beside the defaults of this package, which are not those of `--recipe paper`."""
+    default, icone = PretrainConfig(source=""), method_options("icone")
     ours: dict[object, object] = {
         "optimizer": "AdamW",
         "learning rate": f"{default.lr} · √(B/{REFERENCE_INSTANCES})",
@@ -206,8 +206,8 @@ def hyperparameters(scene: Scene) -> Presentation:
         "schedule": "cosine",
         "epochs": default.epochs,
         "views": default.views,
-        "anchor initialisation": f"untrained embeddings, as long as N(0, {method_options('icone')['init_std']})",
-        **{("embedding dimension", dims): DEFAULT_FEATURES[dims] for dims in (2, 3)},
+        "anchor initialisation": f"untrained embeddings, as long as N(0, {icone['init_std']})",
+        **{("embedding dimension", dims): f"{DEFAULT_FEATURES[dims]}, anchors {icone['out']}" for dims in (2, 3)},
     }
     printed = read_printed("hyperparameters").values
     values = printed.assign(ours=[str(ours.get((row, dims), ours.get(row))) for row, dims in _pairs(printed)])

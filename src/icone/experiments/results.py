@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
+
+from icone.experiments.outcome import Status
 
 COLUMNS: dict[str, str] = {
     "run": "category",
@@ -40,7 +42,10 @@ _FROM_CONFIG = ("source", "subset", "imbalance", "method", "batch_size", "views"
 
 
 def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of one outcome file; a run without figures has one row, which says why."""
+    """The rows of one outcome file; a run without figures has one row, which says why.
+
+    What a damaged file holds raises `KeyError`, `TypeError`, `ValueError` or `AttributeError`.
+    """
     config, outcome = content["spec"]["config"], content["outcome"]
     run = {
         "run": record.split(".")[0],
@@ -52,11 +57,25 @@ def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
         "notes": "; ".join(outcome["notes"]) or None,
         "peak_gb": outcome["peak_bytes"] / 1e9,
     }
+    for name, value in run.items():
+        _check(name, value)
+    if outcome["status"] not in get_args(Status):
+        raise ValueError(f"status is {outcome['status']!r}")
     figures: list[tuple[str | None, int | None, float | None]] = [
-        *((name, None, value) for name, value in outcome["metrics"].items()),
-        *((name, epoch, value) for epoch, name, value in outcome["trace"]),
+        *((name, None, float(value)) for name, value in outcome["metrics"].items()),
+        *((str(name), int(epoch), float(value)) for epoch, name, value in outcome["trace"]),
     ]
     return [{**run, "metric": m, "epoch": e, "value": v} for m, e, v in figures or [(None, None, None)]]
+
+
+def _check(name: str, value: object) -> None:
+    """Refuse a value that its column cannot hold: one file must not spoil the table of all."""
+    kind = COLUMNS[name]
+    if value is None and kind in ("category", "Int64", "float64"):
+        return
+    wanted = str if kind == "category" else (int, float) if kind == "float64" else int
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} is {value!r}")
 
 
 def read_results(path: Path) -> pd.DataFrame:
@@ -66,7 +85,7 @@ def read_results(path: Path) -> pd.DataFrame:
 
 
 def merge(known: pd.DataFrame, new: list[dict[str, Any]]) -> pd.DataFrame:
-    """Both together, sorted by nothing: rows of a run stay next to each other."""
+    """Both together, unsorted: rows of a run stay next to each other."""
     if not new:
         return typed(known)
     fresh = pd.DataFrame(new, columns=list(COLUMNS))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
+from icone.data.source import one_line
 from icone.experiments.catalogue import Experiment, find_experiments
 from icone.experiments.drawing import save_figure
 from icone.experiments.frames import collect
@@ -17,18 +19,24 @@ from icone.experiments.results import read_results
 from icone.experiments.store import Store
 from icone.runs import replacing
 
+AS_PRINTED = Options(recipe="paper")
+"""The options that give the runs of the paper: all others mean something else."""
+NEUTRAL = {"data_root", "labels"}
+"""Where the data lies, and who is in which class."""
+
 
 def show(
     names: Sequence[str],
     options: Options,
     store: Store,
-    out: Path,
+    out: Path | None,
     console: Console,
     measurements: Sequence[Path] = (),
 ) -> list[Path]:
     """Print the tables of the named experiments; write them (CSV, Parquet), every run and all figures (PDF, PNG).
 
-    Without options of its own an experiment is shown as it was last run in this store.
+    Without options of its own an experiment is shown as it was last run in this store. `out` is the folder for the
+    files; None writes none.
     """
     experiments = find_experiments(names)
     table = store.results() if any(experiment.runs for experiment in experiments) else read_results(store.results_file)
@@ -42,11 +50,14 @@ def show(
             console.print(f"no run of it has finished in {store.folder}: icone paper run {experiment.name}")
             continue
         presentation = experiment.present(Scene(experiment.name, results, store, measurements))
-        if experiment.runs and (other := _not_the_papers(chosen)):
-            console.print(f"not the paper's setting: {other}", highlight=False, soft_wrap=True, markup=False)
-        folder = out / experiment.name
+        if experiment.runs and experiment.labels:
+            console.print(setting_line(experiment, chosen), highlight=False, soft_wrap=True, markup=False)
         for shown in presentation.tables:
             console.print(shown.rendered())
+        if out is None:
+            continue
+        folder = out / experiment.name
+        for shown in presentation.tables:
             written += shown.save(folder)
         for name, figure in presentation.figures.items():
             written += save_figure(figure, folder, name)
@@ -59,13 +70,42 @@ def show(
 def chosen_options(experiment: Experiment, options: Options, store: Store) -> Options:
     """What the user asks for now, or else what the experiment was last run with here."""
     kept = store.remembered(experiment.name)
-    return options if kept is None or options.changed().keys() - {"smoke"} else options_from_json(kept)
+    if kept is None or options.changed().keys() - {"smoke"}:
+        return options
+    try:
+        return options_from_json(kept)
+    except (TypeError, ValueError) as error:
+        store.note(f"the options that {experiment.name} was last run with cannot be read ({one_line(error)})")
+        return options
 
 
-def _not_the_papers(options: Options) -> str:
-    """The options that make a comparison with the printed numbers one of different things."""
-    changed = {name: value for name, value in options.changed().items() if name not in ("data_root", "labels")}
-    return ", ".join(f"{name} {' '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in changed.items())
+def setting_line(experiment: Experiment, options: Options) -> str:
+    """Whether these are the runs that the paper describes, or what makes them others.
+
+    An option counts where its value in the paper would give other runs. The default recipe is one: the paper's is
+    `--recipe paper`.
+    """
+    keys = _keys(experiment, options)
+    others = [
+        _in_words(name, value)
+        for name, value in vars(options).items()
+        if name not in NEUTRAL
+        and value != getattr(AS_PRINTED, name)
+        and _keys(experiment, dataclasses.replace(options, **{name: getattr(AS_PRINTED, name)})) != keys
+    ]
+    if not others:
+        return "the paper's setting, as far as the paper prints it"
+    return f"not the paper's setting: {', '.join(others)}"
+
+
+def _in_words(name: str, value: object) -> str:
+    if name == "recipe":
+        return f"recipe {value} (the default; --recipe paper is the printed one)"
+    return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
+
+
+def _keys(experiment: Experiment, options: Options) -> set[str]:
+    return {cell.spec.key for cell in experiment.grid(options)}
 
 
 def _save_runs(runs: pd.DataFrame, folder: Path) -> list[Path]:

@@ -7,15 +7,14 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
+from icone.experiments.contents import Contents, contents_of
 from icone.methods import chosen_options
+from icone.recipe import RECIPE_VERSION
 
 KEY_LENGTH = 20
-FORMAT = 2
-"""Raised when the same configuration starts to mean something else, so that old results are not taken for new."""
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
@@ -36,19 +35,29 @@ class RunSpec:
     """Measure the encoder before training too."""
     trace: tuple[int, ...] = ()
     """Epochs after which the synthetic study looks at the representation; empty for all other experiments."""
+    contents: Contents | None = None
+    """What the data holds, where a grid of many runs has looked; None: `key` looks when it is first asked for."""
 
     @functools.cached_property
     def key(self) -> str:
-        """Name of the run: a digest of what determines its result, not of where or how it is executed."""
+        """Name of the run: a digest of what determines its result, not of where or how it is executed.
+
+        `RECIPE_VERSION` is part of it: a configuration that trains or measures something else than before gets another.
+        """
         return hashlib.sha256(_canonical(self.identity()).encode()).hexdigest()[:KEY_LENGTH]
 
     def identity(self) -> dict[str, Any]:
         """What determines the result, as JSON can hold it."""
         config = {name: getattr(self.config, name) for name in _DETERMINING}
         config |= {name: _views(config[name]) for name in _NESTED}
-        config |= {name: _content(str(config[name])) for name in ("source", "labels") if config[name] is not None}
+        config |= self.found_contents()._asdict()
         config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
-        return {"format": FORMAT, **config, **{f"measure_{name}": getattr(self, name) for name in _MEASURES}}
+        measures = {f"measure_{name}": getattr(self, name) for name in _MEASURES}
+        return {"recipe_version": RECIPE_VERSION, **config, **measures}
+
+    def found_contents(self) -> Contents:
+        """What the data held when the run was described."""
+        return self.contents or contents_of(self.config)
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -57,37 +66,23 @@ class RunSpec:
         return (c.source, c.subset, c.imbalance, c.size, c.encoder, c.width, c.method, c.options, c.batch_size, c.views)
 
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(dataclasses.replace(self, trace=())), "trace": list(self.trace)} | {
-            "config": to_json(self.config)
-        }
+        measures = {name: getattr(self, name) for name in _MEASURES}
+        return {**measures, "config": to_json(self.config), "contents": list(self.found_contents())}
 
 
-_MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name != "config"]
+_MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("config", "contents")]
 
 
 def spec_from_json(plain: dict[str, Any]) -> RunSpec:
     """The inverse of `RunSpec.to_json`."""
-    return RunSpec(**{**plain, "config": from_json(plain["config"]), "trace": tuple(plain["trace"])})
+    restored = {"config": from_json(plain["config"]), "trace": tuple(plain["trace"])}
+    return RunSpec(**{**plain, **restored, "contents": Contents(*plain["contents"])})
 
 
 @functools.cache
 def _all_options(method: str, options: tuple[str, ...], recipe: str) -> dict[str, object]:
     """Defaults too: where one changes, the runs of that method are others."""
     return chosen_options(method, options, recipe)
-
-
-@functools.cache
-def _content(source: str) -> str:
-    """Data by what it is, not by where it lies: a file by its bytes, a folder by the names and sizes of its files."""
-    path = Path(source)
-    if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        listing = [(file.relative_to(path).as_posix(), file.stat().st_size) for file in files]
-        return hashlib.sha256(_canonical(listing).encode()).hexdigest()
-    return source
 
 
 @functools.cache

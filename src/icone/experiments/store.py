@@ -7,27 +7,34 @@
     requests/EXPERIMENT.json    the options an experiment was last run with
 
 Several sweeps may share a store: a run is executed under its claim, which the system releases when the process ends,
-however it ends. Listing needs the names in outcomes/ and one Parquet file, whatever the number of runs.
+however it ends. Listing needs the names in outcomes/ and one Parquet file, whatever the number of runs. What does not
+belong there is passed over with a note, and a store that cannot be written can still be read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 from filelock import FileLock, Timeout
+from pyarrow import ArrowException
 
+from icone.data.source import one_line
 from icone.errors import InputError
 from icone.experiments.outcome import Outcome, Status, outcome_from_json
-from icone.experiments.results import merge, read_results, rows_of
-from icone.experiments.spec import RunSpec
+from icone.experiments.results import COLUMNS, merge, read_results, rows_of, typed
+from icone.experiments.spec import KEY_LENGTH, RunSpec
 from icone.runs import replacing, write_json, write_text
+
+OUTCOME_NAME = re.compile(rf"([0-9a-f]{{{KEY_LENGTH}}})\.([1-9][0-9]*)\.json")
 
 
 class Record(NamedTuple):
@@ -48,17 +55,26 @@ class Store:
         self.folder = Path(folder)
         self.outcomes = self.folder / "outcomes"
         self.results_file = self.folder / "results.parquet"
+        self.notes: dict[str, None] = {}
+        """What was passed over, a sentence each, in the order in which it was found."""
 
     def create(self) -> Store:
         """Make the folders; a place where nothing can be written is an error now."""
         try:
-            for name in ("outcomes", "runs", "claims", "requests"):
-                (self.folder / name).mkdir(parents=True, exist_ok=True)
+            for name in ("", "outcomes", "runs", "claims", "requests"):
+                folder = self.folder / name
+                folder.mkdir(parents=True, exist_ok=True)
+                if not _may_write(folder):
+                    raise PermissionError(errno.EACCES, "no permission to write", str(folder))
         except OSError as error:
             raise InputError(
                 f"cannot use {self.folder} as a store ({error.strerror}): choose another --store"
             ) from error
         return self
+
+    @property
+    def is_writable(self) -> bool:
+        return _may_write(self.folder)
 
     def run_folder(self, key: str) -> Path:
         return self.folder / "runs" / key
@@ -87,9 +103,8 @@ class Store:
     def record(self, spec: RunSpec, outcome: Outcome) -> None:
         """Write the outcome of an execution, after all earlier ones of the run."""
         content = {"spec": spec.to_json(), "outcome": outcome.to_json()}
-        last = self.last_record(spec.key)
-        attempt = 1 if last is None else last.attempt + 1
-        write_text(self.outcomes / f"{spec.key}.{attempt}.json", json.dumps(content) + "\n")
+        free = (path for n in itertools.count(1) if not (path := self._path(Record(spec.key, n))).exists())
+        write_text(next(free), json.dumps(content) + "\n")
 
     # Reading
 
@@ -97,8 +112,17 @@ class Store:
         """All outcomes by name, in one look at the folder."""
         if not self.outcomes.is_dir():
             return []
-        names = (e.name.removesuffix(".json").split(".") for e in os.scandir(self.outcomes) if e.name[0] != ".")
-        return [Record(key, int(attempt)) for key, attempt in names]
+        records, others = [], []
+        with os.scandir(self.outcomes) as entries:
+            for entry in entries:
+                name = OUTCOME_NAME.fullmatch(entry.name)
+                if name and entry.is_file():
+                    records.append(Record(name[1], int(name[2])))
+                elif not entry.name.startswith("."):  # hidden: being written, or a file manager's own
+                    others.append(entry.name)
+        if others:
+            self.note(f"passed over in {self.outcomes}, because no run wrote it: {', '.join(sorted(others))}")
+        return records
 
     def last_records(self) -> dict[str, Record]:
         """The outcome that counts, by run: the last one."""
@@ -110,29 +134,60 @@ class Store:
 
     def last_record(self, key: str) -> Record | None:
         """The outcome of one run that counts, without a look at the others."""
-        attempts = itertools.takewhile(
-            lambda attempt: (self.outcomes / f"{key}.{attempt}.json").exists(), itertools.count(1)
-        )
-        return max((Record(key, attempt) for attempt in attempts), default=None)
+        attempts = (Record(key, attempt) for attempt in itertools.count(1))
+        there = itertools.takewhile(lambda record: self._path(record).exists(), attempts)
+        return max((record for record in there if self._path(record).is_file()), default=None)
 
     def outcome(self, record: Record) -> Outcome:
         return outcome_from_json(self._content(record)["outcome"])
 
     def results(self) -> pd.DataFrame:
-        """One row per run and metric of all outcomes; outcomes since the last call are merged into the file."""
+        """One row per run and metric of all outcomes; outcomes since the last call are merged into the file.
+
+        A damaged outcome is passed over: its run has not run. Where nothing can be written, the table exists in memory.
+        """
         if not self.outcomes.is_dir():
             raise InputError(f"there is no store at {self.folder}: give --store, or start one with `icone paper run`")
-        with self._lock():
-            known = read_results(self.results_file)
-            last = {record.name: record for record in self.last_records().values()}
-            merged = set(known["record"].cat.categories)
-            if merged == last.keys():
-                return known
-            new = [row for name in last.keys() - merged for row in rows_of(name, self._content(last[name]))]
-            table = merge(known[known["record"].isin(last.keys())], new)
-            with replacing(self.results_file) as temporary:
-                table.to_parquet(temporary, index=False, compression="zstd")
-            return table
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._lock())
+            except OSError:  # a store that cannot be written
+                return self._merged(write=False)
+            return self._merged(write=True)
+
+    def _merged(self, write: bool) -> pd.DataFrame:
+        known = self._known_results()
+        last = {record.name: record for record in self.last_records().values()}
+        merged = set(known["record"].cat.categories)
+        new = [row for name in sorted(last.keys() - merged) for row in self._rows(last[name])]
+        if not new and merged <= last.keys():
+            return known
+        table = merge(known[known["record"].isin(last.keys())], new)
+        if write:
+            try:
+                with replacing(self.results_file) as temporary:
+                    table.to_parquet(temporary, index=False, compression="zstd")
+            except (InputError, OSError) as error:
+                self.note(f"{self.results_file} is not up to date: {error}")
+        return table
+
+    def _known_results(self) -> pd.DataFrame:
+        """The merged table, which can always be made again from the outcomes."""
+        try:
+            return read_results(self.results_file)
+        except (OSError, ValueError, TypeError, KeyError, ArrowException) as error:  # whatever damage can do to Parquet
+            self.note(f"{self.results_file} is damaged and made again from the outcomes ({one_line(error)})")
+            return typed(pd.DataFrame(columns=list(COLUMNS)))
+
+    def _rows(self, record: Record) -> list[dict[str, Any]]:
+        """The rows of one outcome; none where its file is damaged."""
+        try:
+            return rows_of(record.name, self._content(record))
+        except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
+            self.note(
+                f"{self._path(record)} is damaged ({one_line(error)}): its run counts as not run, and is done again"
+            )
+            return []
 
     def statuses(self) -> dict[str, Status]:
         """done, failed or undefined, by run."""
@@ -150,12 +205,19 @@ class Store:
         return FileLock(self.folder / "results.lock")
 
     def _content(self, record: Record) -> dict[str, Any]:
-        path = self.outcomes / f"{record.name}.json"
+        path = self._path(record)
         try:
             content: dict[str, Any] = json.loads(path.read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise InputError(f"cannot read {path} ({error}): delete it, and the run is done again") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {path} ({one_line(error)})") from error
         return content
+
+    def _path(self, record: Record) -> Path:
+        return self.outcomes / f"{record.name}.json"
+
+    def note(self, text: str) -> None:
+        """Keep a sentence for the user; the same one is kept once."""
+        self.notes[text] = None
 
     # What was asked for
 
@@ -166,4 +228,14 @@ class Store:
     def remembered(self, experiment: str) -> dict[str, Any] | None:
         """The options that an experiment was last run with in this store."""
         path = self.folder / "requests" / f"{experiment}.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            return dict(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            self.note(f"{path} is damaged ({one_line(error)}): how {experiment} was last run is not known")
+            return None
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -15,8 +16,9 @@ from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
 from icone.experiments.catalogue import Experiment, find_experiments
 from icone.experiments.engines.events import Engine, Task
-from icone.experiments.live import LiveView
+from icone.experiments.live import LiveView, log_of
 from icone.experiments.options import Options
+from icone.experiments.outcome import SweepHalted
 from icone.experiments.spec import RunSpec
 from icone.experiments.store import Store
 
@@ -28,8 +30,12 @@ class Tally:
     done: int
     undefined: int
     failed: int
+    unfinished: int
+    """Lost with their processes; the same command goes on with them."""
     executed: int
     """Of them, those that this sweep waited for; the others were there before."""
+    problems: list[str]
+    """Why runs failed or are unfinished: a line for each reason, the most frequent first."""
 
 
 def sweep(
@@ -58,18 +64,36 @@ def sweep(
     for key, peak in store.peaks().items():
         if key in specs:
             engine.learn(specs[key], peak)
-    with _signals(), LiveView(console, len(specs), before) as view:
+    with _signals(), LiveView(console, len(specs), before, store.folder / "runs") as view:
         try:
             engine.run(tasks, view.observe)
         except KeyboardInterrupt:
             raise InterruptedRun(
                 f"the sweep was stopped; what is done is kept in {store.folder}, and the same command goes on"
             ) from None
+        except SweepHalted as error:
+            raise InputError(
+                f"the sweep had to stop: {error}. What is done is kept in {store.folder}, no run counts as failed, "
+                "and the same command goes on once that is mended"
+            ) from error
         finally:
             if store.outcomes.is_dir():
                 store.results()
-    counts = view.counts
-    return Tally(counts["done"], counts["undefined"], counts["failed"], len(tasks))
+    lost = [f"unfinished ({number} runs): {reason}" for reason, number in Counter(view.unfinished).most_common()]
+    return Tally(**view.counts, executed=len(tasks), problems=[*_failures(specs, store), *lost])
+
+
+def _failures(specs: dict[str, RunSpec], store: Store) -> list[str]:
+    """Every reason why runs failed, how often, and where the first of them wrote its log."""
+    runs = store.results().drop_duplicates("run")
+    failed = runs[runs["run"].isin(specs) & (runs["status"] == "failed")]
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in zip(failed["run"].astype(str), failed["reason"].astype(str), strict=True):
+        by_reason.setdefault(reason, []).append(key)
+    return [
+        f"failed ({len(keys)} runs): {reason} ({log_of(store.run_folder(keys[0]))})"
+        for reason, keys in sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    ]
 
 
 def _specs_of(experiment: Experiment, options: Options, console: Console, strict: bool) -> list[RunSpec]:
@@ -95,13 +119,11 @@ def _missing(specs: dict[str, RunSpec], store: Store, retry_failed: bool) -> tup
     last = store.last_records()
     statuses = store.statuses()
     for key, spec in specs.items():
-        record = last.get(key)
-        if record is None:
-            tasks.append(Task(spec))
-        elif retry_failed and statuses[key] == "failed":
-            tasks.append(Task(spec, after=record.attempt))
+        record, status = last.get(key), statuses.get(key)
+        if status is None or (retry_failed and status == "failed"):
+            tasks.append(Task(spec, after=0 if record is None else record.attempt))  # a damaged outcome is none
         else:
-            before[statuses[key]] += 1
+            before[status] += 1
     return tasks, before
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -39,10 +40,44 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+class Range(NamedTuple):
+    """The numbers that an option may have."""
+
+    low: float
+    high: float
+    words: str
+    above: bool = False
+    """Whether `low` itself is too small."""
+
+    def holds(self, value: float) -> bool:
+        """Whether a number lies in the range; one that is not finite never does."""
+        return math.isfinite(value) and self.low <= value <= self.high and not (self.above and value == self.low)
+
+
+MOST = 10_000_000
+COUNT = Range(1, MOST, f"a whole number from 1 to {MOST:,}")
+WEIGHT = Range(0, math.inf, "0 or more, and finite")
+POSITIVE = Range(0, math.inf, "above 0, and finite", above=True)
+SHARE = Range(0, 1, "between 0 and 1")
+RANGES: dict[str, Range] = {
+    **dict.fromkeys(("hidden", "out", "outputs", "bottleneck", "queue_size", "prototypes", "iterations"), COUNT),
+    **dict.fromkeys(("view_weight", "anchor_weight", "diversity_weight"), WEIGHT),
+    **dict.fromkeys(("invariance_weight", "variance_weight", "covariance_weight"), WEIGHT),
+    **dict.fromkeys(("temperature", "student_temperature", "first_teacher_temperature"), POSITIVE),
+    **dict.fromkeys(("teacher_temperature", "epsilon", "init_std"), POSITIVE),
+    **dict.fromkeys(("momentum", "centre_momentum", "warmup", "label_smoothing", "class_share"), SHARE),
+    "icone.out": Range(0, MOST, f"a whole number from 0 (no projection head) to {MOST:,}"),
+}
+"""What the numbers among the options may be, by name; a method whose option differs has an entry of its own."""
+
+
 def build_method(
     name: str, encoder: nn.Module, setting: Setting, options: Sequence[str] = (), recipe: str = "icone"
 ) -> Method:
-    """Build a method by name; `options` are its own settings as `name=value`."""
+    """Build a method by name; `options` are its own settings as `name=value`.
+
+    An option that the method cannot use is an `InputError`.
+    """
     own: dict[str, Any] = chosen_options(name, options, recipe)
     return method_class(name)(encoder, setting, **own)
 
@@ -66,7 +101,7 @@ def chosen_options(name: str, options: Sequence[str], recipe: str) -> dict[str, 
 
 
 def parse_options(name: str, options: Sequence[str]) -> dict[str, object]:
-    """Read `name=value` texts by the types of the defaults.
+    """Read `name=value` texts by the types of the defaults, and refuse numbers outside of their `RANGES`.
 
     >>> parse_options("icone", ["view_weight=0", "decay_anchors=false", "diversity=sigreg"])
     {'view_weight': 0.0, 'decay_anchors': False, 'diversity': 'sigreg'}
@@ -80,7 +115,17 @@ def parse_options(name: str, options: Sequence[str]) -> dict[str, object]:
         if key not in defaults:
             raise unknown_name(f"option of {name}", key, defaults)
         parsed[key] = _parse(key, text, type(defaults[key]))
+        _check(name, key, parsed[key])
     return parsed
+
+
+def _check(name: str, key: str, value: object) -> None:
+    if isinstance(value, (bool, str)):  # names are looked up by the constructors, which know them
+        return
+    assert isinstance(value, (int, float))
+    allowed = RANGES.get(f"{name}.{key}") or RANGES[key]
+    if not allowed.holds(value):
+        raise InputError(f"method option {key}={value} of {name} must be {allowed.words}")
 
 
 def _parse(key: str, text: str, kind: type) -> object:

@@ -17,13 +17,14 @@ class IConEInstance(Anchored):
     """Views are pulled to the anchors of their class; anchors of different classes repel.
 
     A view is pulled to its own anchor with weight 1 − `class_share`, and with `class_share` to all anchors of
-    its class alike, its own among them.
+    its class alike, its own among them. As printed ("pulls views toward same-class anchors") `class_share` is 1.
     """
 
     name: ClassVar[str] = "icone_instance"
     prevents_collapse: ClassVar[str] = "repulsion of anchors of different classes"
     needs_labels: ClassVar[bool] = True
     per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
+    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "class_share": 1.0}
 
     labels: Tensor
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -11,19 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from icone.data.source import one_line
 from icone.errors import InputError
 from icone.experiments.engines.events import Event, Observe, Task
 from icone.experiments.engines.packing import Packing
-from icone.experiments.executing import Setting, execute_one
-from icone.experiments.outcome import Outcome
+from icone.experiments.executing import Setting, execute_one, full_disk_halts
+from icone.experiments.outcome import Outcome, SweepHalted
 from icone.experiments.spec import RunSpec
 from icone.experiments.store import Store
+from icone.runs import replacing
 
 POLL_SECONDS = 1.0
 ELSEWHERE_SECONDS = 5.0
 LOSSES = 5
-"""How often a run may lose its process or its machine before it counts as failed."""
+"""How often a run may lose its process or its machine before the sweep goes on without it."""
 SMALLEST_SHARE = 0.05
+CONNECT_SECONDS = 30.0
+"""How long a cluster may take to answer, with the start of the process that asks."""
 
 
 class Returned(NamedTuple):
@@ -74,6 +80,7 @@ class RayEngine:
         self.store, self.setting, self.shared_store = store, setting, shared_store
         self.gpus_per_run, self.cpus_per_run = gpus_per_run, cpus_per_run
         self._connect(address)
+        self._check_shares()
         self.packing = Packing(0, slots=1)
         self.task = self.ray.remote(max_retries=0)(execute_remotely)
 
@@ -91,7 +98,7 @@ class RayEngine:
             while self.queue or self.waiting or self.flights:
                 self._submit()
                 self._collect()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SweepHalted):
             for reference in self.flights:
                 self.ray.cancel(reference, force=False)  # the run sees it as a wish to stop, and saves its state
             self.ray.wait(list(self.flights), num_returns=len(self.flights), timeout=60) if self.flights else None
@@ -136,10 +143,13 @@ class RayEngine:
             with flight.claim:
                 try:
                     returned: Returned = self.ray.get(reference)
+                except SweepHalted as error:  # Ray raises what a task raised as an error of both types
+                    raise SweepHalted(str(error.cause)) from error  # type: ignore[attr-defined]
                 except self.ray.exceptions.RayError as error:
                     self._lost(flight.task, error)
                     continue
-                self._take(flight, returned)
+                with full_disk_halts():
+                    self._take(flight, returned)
 
     def _take(self, flight: _Flight, returned: Returned) -> None:
         task, outcome = flight.task, returned.outcome
@@ -147,9 +157,8 @@ class RayEngine:
             self._requeue(task._replace(alone=True))
             return
         for name, content in returned.files.items():
-            target = self.store.run_folder(task.spec.key) / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
+            with replacing(self.store.run_folder(task.spec.key) / name) as temporary:
+                temporary.write_bytes(content)
         self.store.record(task.spec, outcome)
         if outcome.device_bytes:
             self.packing.capacity = min(self.packing.capacity or outcome.device_bytes, outcome.device_bytes)
@@ -157,15 +166,13 @@ class RayEngine:
         self.observe(Event("finished", task.spec, outcome))
 
     def _lost(self, task: Task, error: Exception) -> None:
-        """A process or machine is gone, or Ray refuses the task: try again a few times."""
+        """A process or machine is gone, or Ray refuses the task: try again a few times, then leave it unfinished."""
         count = self.losses[task.spec.key] = self.losses.get(task.spec.key, 0) + 1
         if count < LOSSES:
             self._requeue(task)
             return
         reason = f"lost {count} times, last by {type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        outcome = Outcome(status="failed", reason=reason)
-        self.store.record(task.spec, outcome)
-        self.observe(Event("finished", task.spec, outcome))
+        self.observe(Event("unfinished", task.spec, reason=reason))
 
     def _requeue(self, task: Task) -> None:
         self.queue.append(task)
@@ -196,13 +203,46 @@ class RayEngine:
     def _connect(self, address: str) -> None:
         if self.ray.is_initialized():
             return
+        if address != "local":
+            _try_to_reach(address)
         try:
             self.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"cannot reach a Ray cluster at {address!r} ({str(error).splitlines()[0]}): start one with "
-                "`ray start --head`, give its --address, or `--address local` for this machine"
-            ) from error
+            raise _unreachable(address, one_line(error)) from error
+
+    def _check_shares(self) -> None:
+        """Refuse what no machine of the cluster could ever give a run: Ray would wait for one without a word."""
+        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        on_gpu = self.setting.device != "cpu"
+        for flag, resource, share in (
+            ("--cpus-per-run", "CPU", self.cpus_per_run),
+            ("--gpus-per-run", "GPU", self.gpus_per_run if on_gpu else None),
+        ):
+            largest = max((machine.get(resource, 0) for machine in machines), default=0)
+            if share is not None and share > largest:
+                raise InputError(
+                    f"{flag} {share:g} is more than any machine of the cluster has: the largest has {largest:g}"
+                )
+
+
+def _try_to_reach(address: str) -> None:
+    """Connect from another process first: where nobody answers, Ray tries for minutes and ends the process."""
+    code = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-c", code, address], capture_output=True, text=True, timeout=CONNECT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _unreachable(address, f"no answer within {CONNECT_SECONDS:g} s") from error
+    if tried.returncode:
+        raise _unreachable(address, (tried.stderr.strip().splitlines() or ["no reason given"])[-1])
+
+
+def _unreachable(address: str, reason: str) -> InputError:
+    return InputError(
+        f"cannot reach a Ray cluster at {address!r} ({reason}): start one with `ray start --head`, give its --address, "
+        "or `--address local` for this machine"
+    )
 
 
 def _ray() -> Any:

@@ -19,7 +19,7 @@ from icone.experiments.engines.events import Event, Observe, Task
 from icone.experiments.engines.packing import Packing
 from icone.experiments.engines.worker import Report, serve
 from icone.experiments.executing import Setting
-from icone.experiments.outcome import Outcome
+from icone.experiments.outcome import SweepHalted
 from icone.experiments.spec import RunSpec
 from icone.experiments.store import Store
 
@@ -73,7 +73,7 @@ class LocalEngine:
                 self._wake()
                 self._start_what_fits()
                 self._listen()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SweepHalted):
             self._stop()
             raise
         finally:
@@ -121,11 +121,13 @@ class LocalEngine:
             except (EOFError, ConnectionResetError):
                 self._died(worker, tasks.values())
                 continue
-            for report in reports:
+            for report in sorted(reports, key=lambda report: report.kind == "halted"):
                 self._take(tasks[report.key], report)
 
     def _take(self, task: Task, report: Report) -> None:
         outcome = report.outcome
+        if report.kind == "halted":
+            raise SweepHalted(report.reason)
         if report.kind != "finished" or outcome is None:
             self.waiting.append((time.monotonic() + ELSEWHERE_SECONDS, task))
             self.observe(Event("waiting", task.spec))
@@ -137,19 +139,26 @@ class LocalEngine:
             self.observe(Event("finished", task.spec, outcome))
 
     def _died(self, worker: _Worker, tasks: Iterable[Task]) -> None:
-        """A process that was killed, by the system for its memory perhaps: its runs are tried once more, alone."""
+        """A process that was killed, by the system for its memory perhaps: its runs are tried once more, alone.
+
+        A run whose process ends a second time stays unfinished, unless another sweep has it.
+        """
         self.workers.remove(worker)
         worker.process.join()
         for task in tasks:
-            last = self.store.last_record(task.spec.key)
-            if task.alone and (last is None or last.attempt <= task.after):
-                reason = f"its process ended with exit code {worker.process.exitcode} (-9: killed, often for memory)"
-                outcome = Outcome(status="failed", reason=reason)
-                self.store.record(task.spec, outcome)
-                self.observe(Event("finished", task.spec, outcome))
+            if task.alone and not self._elsewhere(task):
+                code = worker.process.exitcode
+                reason = f"its process ended twice, last with exit code {code} (-9: killed, often for memory)"
+                self.observe(Event("unfinished", task.spec, reason=reason))
             else:
                 self.queue.append([task._replace(alone=True)])
                 self.observe(Event("waiting", task.spec))
+
+    def _elsewhere(self, task: Task) -> bool:
+        """Whether another sweep executes a run, or has ended it."""
+        last = self.store.last_record(task.spec.key)
+        with self.store.claim(task.spec.key) as ours:
+            return not ours or (last is not None and last.attempt > task.after)
 
     def _hire(self) -> _Worker:
         context = multiprocessing.get_context("forkserver")

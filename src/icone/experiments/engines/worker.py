@@ -9,19 +9,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from icone.errors import InterruptedRun
+from icone.data.source import one_line
+from icone.errors import InputError, InterruptedRun
 from icone.experiments.engines.events import Task
-from icone.experiments.executing import Job, Setting, execute
+from icone.experiments.executing import Job, Setting, execute, full_disk_halts
 from icone.experiments.outcome import Outcome
 from icone.experiments.store import Store
 
 
 class Report(NamedTuple):
-    """What became of a run in a worker: its outcome; `elsewhere`: another process has it; `stopped`: asked to stop."""
+    """What became of a run in a worker: its outcome; `elsewhere`: another process has it; `stopped`: asked to stop.
+
+    `halted`: nothing more can be written, for the `reason` given.
+    """
 
     key: str
-    kind: Literal["finished", "elsewhere", "stopped"]
+    kind: Literal["finished", "elsewhere", "stopped", "halted"]
     outcome: Outcome | None = None
+    reason: str = ""
 
 
 def serve(connection: Connection, folder: Path, setting: Setting) -> None:
@@ -43,25 +48,32 @@ def serve(connection: Connection, folder: Path, setting: Setting) -> None:
 
 
 def work(store: Store, group: Sequence[Task], setting: Setting) -> list[Report]:
-    """Execute a group of tasks under their claims and record the outcomes."""
+    """Execute a group of tasks under their claims and record the outcomes.
+
+    Training and measuring turn their errors into outcomes, so an error that arrives here is one of the store: a full
+    disk, rights that were taken away, a share that is gone.
+    """
     reports: dict[str, Report] = {}
-    with ExitStack() as claims:
-        jobs = []
-        for task in group:
-            spec = task.spec
-            if not claims.enter_context(store.claim(spec.key)):
-                reports[spec.key] = Report(spec.key, "elsewhere")
-                continue
-            last = store.last_record(spec.key)
-            if last is not None and last.attempt > task.after:  # somebody was quicker
-                reports[spec.key] = Report(spec.key, "finished", store.outcome(last))
-                continue
-            jobs.append(_job(store, task, reports))
-        try:
-            execute(jobs, setting)
-        except (InterruptedRun, KeyboardInterrupt):
-            for job in jobs:
-                reports.setdefault(job.spec.key, Report(job.spec.key, "stopped"))
+    keys = [task.spec.key for task in group]
+    try:
+        with ExitStack() as claims:
+            jobs = []
+            for task in group:
+                spec = task.spec
+                if not claims.enter_context(store.claim(spec.key)):
+                    reports[spec.key] = Report(spec.key, "elsewhere")
+                    continue
+                last = store.last_record(spec.key)
+                if last is not None and last.attempt > task.after:  # somebody was quicker
+                    reports[spec.key] = Report(spec.key, "finished", store.outcome(last))
+                    continue
+                jobs.append(_job(store, task, reports))
+            with full_disk_halts():
+                execute(jobs, setting)
+    except (InterruptedRun, KeyboardInterrupt):
+        reports = {key: Report(key, "stopped") for key in keys} | reports
+    except (InputError, OSError) as error:
+        reports = {key: Report(key, "halted", reason=one_line(error)) for key in keys} | reports
     return list(reports.values())
 
 
