@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from icone.config import REFERENCE_INSTANCES
 from icone.data import Loader
 from icone.encoders import Windows
+from icone.encoders.calibration import batch_norm_layers, calibration_rows
 from icone.methods import Method
 from icone.views import Views
 
@@ -48,14 +48,13 @@ def start(
 
 
 def _settle(method: Method, windows: Windows, embed: Callable[[Tensor], Tensor], instances: int) -> None:
-    """Give BatchNorm layers the statistics of the untrained network; without any they normalise nothing in evaluation,
-    and features are those of a network that is never trained."""
-    if not any(isinstance(module, _BatchNorm) for module in method.modules()):
+    """Give BatchNorm layers the statistics of the untrained network, and what they average over in training too.
+
+    `icone.encoders.calibration` says why; that one serves networks that are only measured, and leaves the rest alone.
+    """
+    if not batch_norm_layers(method):
         return
-    # Neighbours in a folder are often of one class.
-    mixed = torch.randperm(instances, generator=torch.Generator().manual_seed(0))
     method.train()
-    for rows in mixed.split(REFERENCE_INSTANCES)[:SETTLING_PASSES]:
-        if len(rows) > 1:
-            embed(rows)
-            windows.take()
+    for rows in calibration_rows(instances, SETTLING_PASSES):
+        embed(rows)
+        windows.take()
