@@ -5,8 +5,9 @@ function on the same views of the same samples. The states:
 
 - *collapsed*: what tells samples apart is lost. Three things show it, all on standardised features, because probes read
   features so, and useful encoders too may map everything into a narrow cone (untrained ones do): few directions (RankMe
-  below 2 % of the most it could be, min(N − 1, d), or nearly all variance along one direction while neither labels nor
-  recognition are better than before); recognition much lower than before; samples that coincide up to rounding;
+  below 2 % of the most it could be, min(N − 1, d), or nearly all variance along one direction and recognition no better
+  than before); recognition much lower than before; samples that coincide up to rounding. The first two do not count
+  where labels are read better than before;
 - *worse than untrained*, *no better than untrained*, *learned*: by labels where there are some, that is by the linear
   probe and kNN-5 (`comparison`); else by recognition and RankMe;
 - *unclear*: too few samples to tell, signs that disagree, or nothing to compare with.
@@ -150,15 +151,18 @@ def judge_live(geometry: Metrics, obstacle: str = "") -> Verdict:
 
 def _collapse(after: Metrics, before: Metrics | None, probes: Mapping[str, Difference]) -> str:
     """What shows that the features have collapsed, or nothing."""
-    if 1 - after["mean_cosine"] < IDENTICAL or _fewer(after, COLLAPSED_SHARE, COLLAPSED_RANK):
-        return "different samples get nearly the same features"
-    if any(difference.better for difference in probes.values()):
+    same = "different samples get nearly the same features"
+    if 1 - after["mean_cosine"] < IDENTICAL:
+        return same
+    if any(difference.better for difference in probes.values()):  # few directions from which more is read: a summary
         return ""
+    if _fewer(after, COLLAPSED_SHARE, COLLAPSED_RANK):
+        return same
     now, then = _recognition(after), _recognition(before or {})
     if now is not None and then is not None and now.lost(then):
         return "training has lost what told samples apart"
     one_direction = after.get("variance_rank", ONE_DIRECTION) < min(ONE_DIRECTION, 0.75 * after["rank_limit"])
-    better = now is not None and then is not None and now.beats(then)  # a few directions that do so are a summary
+    better = now is not None and then is not None and now.beats(then)
     return "they vary along one direction only" if one_direction and not better else ""
 
 
