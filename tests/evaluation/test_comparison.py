@@ -56,8 +56,8 @@ def test_encoders_of_the_same_worth_are_rarely_told_apart() -> None:
     labels = [*"a" * 60, *"b" * 20, *"c" * 6]
     called = 0
     for _ in range(400):
-        draw = [result(rng.random(len(labels)) < 0.6, labels) for _ in range(2)]
-        found = compare(*draw, labels)
+        before, after = (result(rng.random(len(labels)) < 0.6, labels) for _ in range(2))
+        found = compare(before, after, labels)
         called += found.better or found.worse
     assert 4 <= called <= 32
 
