@@ -46,7 +46,7 @@ function showTraining() {
     draw(chart("training", "Loss and its terms"), Object.keys(terms).map((t, i) => curve(terms[t], words(t), i)), epochs);
   } else for (const term of names("terms")) perRun(words(term), (run) => run.history.terms[term]);
   for (const key of Object.keys(GEOMETRY)) {
-    if (names("geometry").includes(key)) perRun(`${GEOMETRY[key]}${key === "anchor_cosine" ? "" : `, ${liveSamples()}`}`, (run) => run.history.geometry[key], FROM_ZERO.includes(key));
+    if (names("geometry").includes(key)) perRun(`${GEOMETRY[key]}${RANKS.includes(key) ? `, ${liveSamples()}` : ""}`, (run) => run.history.geometry[key], FROM_ZERO.includes(key));
   }
   function perRun(title, points, fromZero = false) {
     const traces = runs.map((run, i) => points(run) && curve(points(run), run.name, i)).filter(Boolean);
