@@ -88,6 +88,9 @@ MEASURED: dict[str, tuple[Any, ...]] = {
     "cells, views alone, fast": ("unclear", 40.7, 99, 5.3, 2.1e-5, (0.530, 0.011), 45.4, (0.553, 0.011)),
     "demo volumes, fewer directions": ("unclear", 12.0, 64, 3.6, 0.1, (0.77, 0.01), 40.0, (0.58, 0.01)),
     "caltech, one epoch": ("worse than untrained", 7.0, 64, 3.0, 0.01, (0.75, 0.01), 27.0, (0.75, 0.01)),
+    "caltech, ViT, one epoch": ("unclear", 35.7, 192, 4.7, 0.87, (0.771, 0.008), 83.8, (0.742, 0.008)),
+    "caltech, ViT, 12 epochs": ("learned", 47.0, 192, 8.7, 0.005, (0.857, 0.006), 83.8, (0.742, 0.008)),
+    "less than half of the RankMe": ("unclear", 40.0, 192, 8.7, 0.005, (0.80, 0.01), 90.0, (0.80, 0.01)),
     "recognised less": ("worse than untrained", 60.0, 99, 20.0, 0.3, (0.80, 0.01), 45.0, (0.86, 0.01)),
 }
 
