@@ -60,7 +60,8 @@ class Pretrain(PretrainConfig):
         run = pretrain(
             **settings, out=self.out, resume=self.resume, extend=self.extend, adjust=self.adjust, console=console
         )
-        console.print(f"done: {run.folder}  (next: icone evaluate {run.folder}, icone embed {run.folder} FOLDER)")
+        name = shlex.quote(str(run.folder))
+        _say(console, f"done: {run.folder}  (next: icone evaluate {name}, icone embed {name} FOLDER)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +113,8 @@ class Evaluate:
     """Test on the source's official test split."""
     test_fraction: float = 0.2
     """Share that tests the probes where the run held out nothing."""
-    untrained: bool = False
-    """Measure the encoder before training too."""
+    untrained: bool = True
+    """Measure the encoder before training too: what the verdict compares with."""
     geometry_instances: int = 256
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
     device: str = "auto"
@@ -135,9 +136,12 @@ class Evaluate:
             console=console,
         )
         console.print(result_table(result))
-        console.print(result["verdict"], highlight=False, soft_wrap=True)
+        verdict = result["verdict"]
+        for text in (verdict["headline"], *verdict["evidence"], verdict["advice"]):
+            if text:
+                _say(console, text)
         for note in notes(result):
-            console.print(f"note: {note}", highlight=False, soft_wrap=True)
+            _say(console, f"note: {note}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`icone.evaluate`: probes and geometry of a run's encoder, beside the untrained one where asked."""
+"""`icone.evaluate`: probes and geometry of a run's encoder and of the untrained one, and the verdict on the two."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.building import memory_errors
-from icone.data import Dataset, stratified_split
-from icone.evaluation.assessment import Partition, assess, beside_untrained
+from icone.config import PretrainConfig
+from icone.data import Dataset, open_source, stratified_split
+from icone.data.opening import check_splits
+from icone.errors import InputError
+from icone.evaluation.assessment import Partition, assess, run_probes
+from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
-from icone.evaluation.verdict import judge
+from icone.evaluation.probes import ProbeResult
+from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.inference import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.methods import method_class
 from icone.runs import Run, replacing, write_json
@@ -30,7 +35,7 @@ def evaluate(
     data_root: Path | None = None,
     official_test: bool = False,
     test_fraction: float = 0.2,
-    untrained: bool = False,
+    untrained: bool = True,
     geometry_instances: int = 256,
     device: str = "auto",
     console: Console | None = None,
@@ -39,22 +44,34 @@ def evaluate(
 
     With labels (from `labels`, or those the source brings) a linear probe and kNN-1/5/20 are trained and tested on
     a partition: the part that the run held out, the source's official test split (`official_test`), or else a
-    stratified share of `test_fraction`. `untrained` measures the encoder before training too.
+    stratified share of `test_fraction`. A run of a supervised method gets no probes on samples whose labels it was
+    taught. The encoder before training is measured in the same way, and the verdict compares the two; without
+    `untrained` it can only tell a collapse.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Console()
     with memory_errors():
         encoders = {"trained": load_encoder(run, device)}
-        if untrained:
-            encoders["untrained"] = untrained_encoder(run, device)
         samples = _read(run, labels, data_root, official_test, test_fraction, console)
-        measured, features = {}, {}
+        if untrained:
+            encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device)
+        measured: dict[str, dict[str, Any]] = {}
+        features: dict[str, np.ndarray] = {}
+        probes: dict[str, dict[str, ProbeResult]] = {}
         for name, encoder in encoders.items():
             features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
             views, classes = _views(run, encoder, samples.datasets[0], geometry_instances)
-            measured[name] = assess(features[name], views, samples.partition, classes)
-    measured["trained"] = beside_untrained(measured["trained"], measured.get("untrained") or _before_training(run))
-    result = {"data": samples.describe(), "verdict": str(judge(measured["trained"])), **measured}
+            probes[name] = run_probes(features[name], samples.partition)
+            measured[name] = assess(features[name], views, probes[name], classes)
+    comparison = _compare(probes, samples.partition)
+    taught = method_class(run.config.method).needs_labels and samples.partition is None
+    verdict = judge(measured["trained"], measured.get("untrained"), comparison, TAUGHT if taught else "")
+    result = {
+        "data": samples.describe() | {"view_samples": 0 if views is None else len(views)},
+        "verdict": verdict.to_json(),
+        "comparison": {name: difference.to_json() for name, difference in comparison.items()},
+        **measured,
+    }
     with run.locked():
         with replacing(run.features_file) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
@@ -91,14 +108,21 @@ def _read(
     config = dataclasses.replace(config, labels=labels or config.labels, data_root=data_root or config.data_root)
     preparation = run.preparation
     instances = run.instances
+    if official_test:
+        _check_official_test(config)
     # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
     drawn = {*instances["ids"], *instances["test_ids"]} if instances["test_ids"] and not official_test else None
     datasets = [load_with_notes(config, preparation, console, only=drawn)]
     if official_test:
         datasets.append(load_with_notes(dataclasses.replace(config, split="test"), preparation, console))
     ids = [name for dataset in datasets for name in dataset.ids]
+    if config.labels is not None and len(set(ids)) < len(ids):
+        raise InputError(
+            f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
+            "leave --official-test out"
+        )
     names = np.concatenate([_class_names(dataset) for dataset in datasets])
-    partition, note = _partition(run, datasets, names, official_test, test_fraction)
+    partition, note = _partition(run, datasets, names, official_test, test_fraction, config.labels)
     splits = np.repeat([config.split, "test"][: len(datasets)], [len(dataset) for dataset in datasets])
     return _Samples(datasets, ids, names, splits, partition, note)
 
@@ -109,13 +133,28 @@ def _class_names(dataset: Dataset) -> np.ndarray:
     return chosen
 
 
+def _check_official_test(config: PretrainConfig) -> None:
+    """Refuse what would test probes on the samples that train them."""
+    check_splits(open_source(config.source, config), config.source, "--official-test")
+    if config.split == "test":
+        raise InputError(
+            "the run was pretrained on the official test split itself (--split test): leave --official-test out"
+        )
+
+
 def _partition(
-    run: Run, datasets: list[Dataset], names: np.ndarray, official_test: bool, test_fraction: float
+    run: Run,
+    datasets: list[Dataset],
+    names: np.ndarray,
+    official_test: bool,
+    test_fraction: float,
+    labels: Path | None,
 ) -> tuple[Partition | None, str]:
     """Rows that train and test the probes, and the sentence that says how they were chosen."""
     labelled = np.flatnonzero(names != "")
     if len(set(names[labelled])) < 2:
-        return None, "no labels with at least two classes, so geometry only; give --labels for probes"
+        found = "there are no labels" if labels is None else f"{labels} holds fewer than two classes"
+        return None, f"{found}, so geometry only" + ("; give --labels for probes" if labels is None else "")
     instances = run.instances
     minority = instances["minority"] or None
     if official_test:
@@ -127,10 +166,26 @@ def _partition(
         seen = np.isin(datasets[0].ids, instances["ids"])
         train, test = labelled[seen[labelled]], labelled[held_out[labelled]]
         return Partition(train, test, names, minority), "probes are tested on the part that pretraining never saw"
+    if method_class(run.config.method).needs_labels:
+        return None, (
+            f"{run.config.method} was taught the labels of all samples, so geometry only: probes would be tested on "
+            "what it was taught. --test-fraction 0.2 at pretraining holds samples out"
+        )
     codes = np.unique(names[labelled], return_inverse=True)[1]
     train, test = stratified_split(codes, test_fraction, run.config.split_seed, tuple(np.unique(names[labelled])))
-    note = f"probes are tested on a stratified {test_fraction:.0%}; pretraining saw those images too, without labels"
+    seen = np.isin(np.array(datasets[0].ids)[labelled[test]], instances["ids"])
+    which = "those images too" if seen.all() else f"{seen.sum()} of those {len(seen)} images too"
+    note = f"probes are tested on a stratified {test_fraction:.0%}; pretraining saw {which}, without labels"
     return Partition(labelled[train], labelled[test], names, minority), note
+
+
+def _compare(probes: dict[str, dict[str, ProbeResult]], partition: Partition | None) -> dict[str, Difference]:
+    """What the judged probes say about the encoder before and after training."""
+    if partition is None or "untrained" not in probes:
+        return {}
+    return compare_probes(
+        probes["untrained"], probes["trained"], partition.labels[partition.test].tolist(), list(JUDGED_PROBES)
+    )
 
 
 def _views(
@@ -142,13 +197,6 @@ def _views(
     rows = drawn_rows(dataset, instances)
     classes = dataset.labels[rows].numpy() if method_class(run.config.method).needs_labels else None
     return extract_views(encoder, dataset, rows, LIDAR_VIEWS), classes
-
-
-def _before_training(run: Run) -> dict[str, float]:
-    """What the live probe found before the first step, under the names of `assess`."""
-    measured = [row["geometry"] for row in run.history if "geometry" in row]
-    before = {name: value for name, value in measured[-1].items() if name.startswith("untrained_")} if measured else {}
-    return {name.removeprefix("untrained_"): value for name, value in before.items()}
 
 
 ROWS = {
@@ -171,7 +219,7 @@ PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "recognition"
 
 
 def result_table(result: dict[str, Any]) -> Table:
-    """The figures of `evaluate` as a table, untrained encoder first where it was measured."""
+    """The metrics of `evaluate` as a table, untrained encoder first where it was measured."""
     columns = [name for name in ("untrained", "trained") if name in result]
     table = Table(title=result["data"]["note"], title_justify="left")
     table.add_column("")

@@ -15,28 +15,53 @@ from rich.progress import Progress
 from icone.building import make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig
 from icone.data import Dataset, Preparation, load_for_inference
+from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract
 from icone.runs import Run, load_weights, replacing
+from icone.training.place import kept_random_state
 
 FORMATS = (".parquet", ".npz", ".csv")
+CALIBRATION_VIEWS = 2
+"""Random views of every sample that calibrates: the fewest that a run trains on."""
+CALIBRATION_SEED = 30_000
+"""Draws these views, whatever the seed of the run: all untrained encoders see the same."""
 
 
 def load_encoder(run: str | Path | Run, device: str = "cpu") -> FrozenEncoder:
     """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids."""
     run = run if isinstance(run, Run) else Run.open(run)
     weights = run.trained_weights()
-    frozen = untrained_encoder(run)
+    frozen = _new_encoder(run)
     load_weights(frozen.encoder, weights, run.encoder_file)
     return frozen.to(pick_device(device))
 
 
-def untrained_encoder(run: Run, device: str = "cpu") -> FrozenEncoder:
-    """The encoder of a run as it was before its first step."""
+def untrained_encoder(run: Run, dataset: Dataset, device: str = "cpu") -> FrozenEncoder:
+    """The encoder of a run as it was before its first step, the run's own samples being in `dataset`.
+
+    Its BatchNorm layers get the statistics of random views of training samples, as they would in training
+    (`icone.encoders.calibration`); held-out samples take no part.
+    """
+    frozen = _new_encoder(run).to(pick_device(device))
+    held_out = set(run.instances["test_ids"])
+    seen = torch.tensor([row for row, name in enumerate(dataset.ids) if name not in held_out])
+    where = next(frozen.parameters()).device
+    with kept_random_state(where, CALIBRATION_SEED):
+        calibrate_batch_norm(
+            frozen.encoder,
+            calibration_rows(len(seen)),
+            lambda rows: frozen.encode_views(dataset.images_at(seen[rows]).to(where), CALIBRATION_VIEWS),
+        )
+    return frozen
+
+
+def _new_encoder(run: Run) -> FrozenEncoder:
+    """The encoder of a run with the weights of its seed, on the CPU."""
     config, preparation = run.config, run.preparation
     with own_randomness(torch.device("cpu")):
         encoder = make_encoder(config, preparation)
-    return FrozenEncoder(encoder, preparation, make_views(config, preparation)).to(pick_device(device))
+    return FrozenEncoder(encoder, preparation, make_views(config, preparation))
 
 
 def embed(

@@ -11,12 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from icone.building import make_method, make_views
+from icone.building import make_encoder, make_method, make_views
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError
 from icone.evaluation.live import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
-from icone.evaluation.verdict import judge
+from icone.evaluation.verdict import judge_live
 from icone.pretraining import pretrain
 from icone.runs import Run
 from icone.training.display import PlainDisplay
@@ -37,9 +37,13 @@ def weights(run: Run) -> dict[str, bytes]:
     return {name: t.numpy().tobytes() for name, t in load_state(run).tensors.items()}
 
 
-def test_the_probe_leaves_no_trace_in_weights_moments_and_generators(tmp_path: Path) -> None:
-    with_probe = pretrain(**POINTS, probe_every=1, out=tmp_path / "with", console=quiet())
-    without = pretrain(**POINTS, probe_every=0, out=tmp_path / "without", console=quiet())
+CELLS: dict[str, Any] = {"source": "synthetic:cells@32x8", "encoder": "resnet10t", "size": 32, "epochs": 2}
+
+
+@pytest.mark.parametrize("settings", [POINTS, CELLS | {"batch_size": 1}, CELLS | {"batch_size": 2}])
+def test_the_probe_leaves_no_trace_in_weights_moments_and_generators(settings: dict[str, Any], tmp_path: Path) -> None:
+    with_probe = pretrain(**settings, probe_every=1, out=tmp_path / "with", console=quiet())
+    without = pretrain(**settings, probe_every=0, out=tmp_path / "without", console=quiet())
     assert weights(with_probe) == weights(without)
     assert all("geometry" in row for row in with_probe.history)
     assert not any("geometry" in row or "probe_seconds" in row for row in without.history)
@@ -58,6 +62,29 @@ def test_a_batchnorm_network_is_measured_in_eval_mode_and_left_in_training_mode(
     assert method.training
     assert method.encoder.training
     assert all(torch.equal(before[name], t) for name, t in method.state_dict().items())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_the_untrained_encoder_is_measured_with_statistics_of_its_own(batch_size: int) -> None:
+    """BatchNorm of a new network holds the mean 0 and the variance 1, which no training would leave there."""
+    config = PretrainConfig(source="synthetic:cells@32x24", encoder="resnet10t", size=32, batch_size=batch_size)
+    data = load_data(config)
+    method, views = make_method(config, data).train(), make_views(config, data.preparation)
+    probe = LiveProbe(method, views, data.train, torch.device("cpu"), ProbePlan(1, 3, 24))
+    as_new = probe.measure(0)["geometry"]
+    assert as_new["untrained_rankme"] != as_new["rankme"]
+    assert as_new["instances"] == 24
+    reference = make_encoder(config, data.preparation).train()  # the same weights, with PyTorch's own BatchNorm
+    for module in reference.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # a cumulative average
+    with torch.no_grad():
+        for _ in range(20):
+            reference(views(probe.images, VIEWS).flatten(0, 1))
+        method.encoder = reference.eval()
+    expected = probe._figures()
+    assert as_new["untrained_rankme"] == pytest.approx(expected["rankme"], rel=0.1)
+    assert abs(as_new["rankme"] - expected["rankme"]) > 2 * abs(as_new["untrained_rankme"] - expected["rankme"])
 
 
 def test_the_figures_are_those_of_the_views_features() -> None:
@@ -84,7 +111,7 @@ def test_the_figures_are_those_of_the_views_features() -> None:
 def test_the_plan_stays_within_its_share(available: int, epochs: int) -> None:
     plan = plan_probe(every=5, epochs=epochs, available=available, views=2, sample_bytes=12_288)
     probes = 1 + sum(plan.due(epoch) for epoch in range(epochs))  # and the untrained encoder
-    forward_passes = probes * plan.instances * VIEWS
+    forward_passes = (probes * plan.instances + min(plan.instances, 256)) * VIEWS  # and its BatchNorm statistics
     training_passes = epochs * available * 2 * 2
     assert plan.due(0)
     assert plan.due(epochs - 1)
@@ -107,7 +134,7 @@ def test_collapse_is_told_where_ranks_alone_would_miss_it(tmp_path: Path) -> Non
     run = pretrain(**settings, **alone, out=tmp_path / "alone", console=said)
     figures = run.history[-1]["geometry"]
     assert figures["rankme"] > 0.2 * figures["rank_limit"]
-    assert judge(figures).headline == "The features have collapsed: they vary along one direction only."
+    assert judge_live(figures).headline == "The features have collapsed: they vary along one direction only."
     assert "the run is collapsing" in said.file.getvalue()  # type: ignore[attr-defined]
     pretrain(**settings, out=tmp_path / "icone", console=quietly)
     assert "collapsing" not in quietly.file.getvalue()  # type: ignore[attr-defined]
@@ -132,7 +159,7 @@ def test_a_method_with_labels_is_asked_for_classes(tmp_path: Path) -> None:
                    probe_every=4, console=quiet())  # fmt: skip
     figures = run.history[-1]["geometry"]
     assert figures["recognition"] > figures["untrained_recognition"]
-    assert not judge(figures).collapsed
+    assert not judge_live(figures).collapsed
 
 
 def test_a_collapsing_run_is_told_once_and_goes_on(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
-"""The verdict on features whose state is known by construction."""
+"""The verdict on features whose state is known by construction, and on runs whose probes are known."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from icone.evaluation.assessment import geometry_figures
-from icone.evaluation.verdict import judge
+from icone.evaluation.assessment import beside_untrained, geometry_figures
+from icone.evaluation.comparison import Difference
+from icone.evaluation.verdict import HEADLINES, NOT_MEASURED, TAUGHT, State, Verdict, judge, judge_live
 
 Array = npt.NDArray[np.float32]
 Pair = tuple[float, float]
@@ -20,13 +23,14 @@ def spread(n: int, d: int, directions: int, noise: float = 0.0) -> Array:
     return x.astype(np.float32)
 
 
-HEALTHY = {
+SPREAD = {
     "isotropic": RNG.normal(size=(300, 64)).astype(np.float32),
     "fewer samples than dimensions": RNG.normal(size=(20, 512)).astype(np.float32),
     "decaying spectrum": (RNG.normal(size=(400, 128)) / np.arange(1, 129)).astype(np.float32) @ np.eye(128, dtype="f4"),
     "a narrow cone, spread inside": (100 + RNG.normal(size=(300, 64))).astype(np.float32),
     "points on a circle": np.stack([np.cos(t := np.arange(50.0)), np.sin(t)], axis=1).astype(np.float32),
     "one feature only": RNG.normal(size=(50, 1)).astype(np.float32),
+    "16 directions of 400": spread(500, 400, 16),
 }
 COLLAPSED = {
     "constant": np.full((100, 32), 0.3, dtype=np.float32),
@@ -40,76 +44,131 @@ COLLAPSED = {
 }
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_healthy_features_are_called_healthy(name: str) -> None:
-    assert judge(geometry_figures(HEALTHY[name], None)).state == "healthy"
+@pytest.mark.parametrize("name", SPREAD)
+def test_features_that_spread_are_not_called_collapsed_and_not_praised(name: str) -> None:
+    verdict = judge(geometry_figures(SPREAD[name], None))
+    assert verdict.state == "unclear"
+    assert NOT_MEASURED in verdict.headline
+    assert "--no-untrained" in verdict.advice
 
 
 @pytest.mark.parametrize("name", COLLAPSED)
 def test_collapsed_features_are_called_collapsed(name: str) -> None:
-    verdict = judge(geometry_figures(COLLAPSED[name], None))
-    assert verdict.collapsed
-    assert "--lr" in str(verdict)
+    figures = geometry_figures(COLLAPSED[name], None)
+    for verdict in (judge(figures), judge(figures, obstacle=TAUGHT)):
+        assert verdict.collapsed
+        assert "--lr" in str(verdict)
 
 
-def test_between_the_two_is_narrow() -> None:
-    verdict = judge(geometry_figures(spread(500, 400, 16), None))
-    assert verdict.state == "narrow"
-    assert "few of their dimensions" in verdict.headline
+def test_few_directions_are_remarked() -> None:
+    assert "few of their dimensions" in judge(geometry_figures(SPREAD["16 directions of 400"], None)).advice
 
 
-def test_the_figures_are_in_the_words() -> None:
-    text = str(judge({"rankme": 41.26, "rank_limit": 149.0, "mean_cosine": 0.987, "first_component": 0.92}))
-    for part in ("41.3 of at most 149 (28 %)", "mean cosine 0.987", "92 %", "same direction", "One direction"):
+def test_the_metrics_are_in_the_words() -> None:
+    figures = {"rankme": 41.26, "rank_limit": 149.0, "mean_cosine": 0.987, "first_component": 0.92}
+    text = str(judge(figures, figures | {"rankme": 30.0}))
+    for part in ("41.3 of at most 149 (28 %), 30.0 before", "cosine 0.987", "92 %", "same direction", "One direction"):
         assert part in text
-    plain = judge({"rankme": 41.26, "rank_limit": 149.0, "mean_cosine": 0.1, "first_component": 0.2})
-    assert plain.remarks == ()
+    plain = judge(figures | {"mean_cosine": 0.1, "first_component": 0.2}, figures)
+    assert "direction" not in plain.advice
 
 
-# Runs whose probes are known, with the figures that were measured on them (docs/decisions.md):
-# RankMe, limit, variance rank, 1 − cosine, recognition and its error, and both before training.
-MEASURED = {
-    "points, IConE": ("healthy", 11.9, 64, 4.8, 1.0, (0.994, 0.001), (0.994, 0.001)),
-    "points, SimCLR": ("healthy", 13.5, 64, 5.9, 0.34, (0.994, 0.001), (0.994, 0.001)),
-    "points, views alone": ("collapsed", 7.3, 64, 1.5, 5.8e-4, (0.966, 0.003), (0.994, 0.001)),
-    "points, views alone, fast": ("collapsed", 2.3, 64, 1.1, 2.0e-5, (0.901, 0.005), (0.994, 0.001)),
-    "points, shrunk to rounding": ("collapsed", 10.9, 64, 4.5, 9.8e-12, (0.991, 0.001), (0.994, 0.001)),
-    "shapes, SimCLR": ("healthy", 45.5, 99, 8.9, 0.23, (0.862, 0.008), (0.698, 0.010)),
-    "shapes, IConE": ("healthy", 49.2, 99, 6.5, 2.7e-4, (0.740, 0.011), (0.698, 0.010)),
-    "shapes, views alone, fast": ("collapsed", 20.9, 99, 1.6, 1.7e-5, (0.635, 0.012), (0.698, 0.010)),
-    "cells, SimCLR": ("healthy", 54.2, 99, 14.4, 0.51, (0.609, 0.011), (0.553, 0.011)),
-    "cells, IConE, no gain": ("unclear", 66.9, 99, 22.2, 7.7e-4, (0.553, 0.011), (0.553, 0.011)),
-    "cells, views alone, fast": ("unclear", 40.7, 99, 5.3, 2.1e-5, (0.530, 0.011), (0.553, 0.011)),
+# Metrics of runs whose probes are known, as they were measured, and made-up ones where the name begins with "if":
+# RankMe, limit, variance rank, 1 − cosine, recognition and its error; before training RankMe and recognition.
+MEASURED: dict[str, tuple[Any, ...]] = {
+    "points, IConE": ("no better than untrained", 11.9, 64, 4.8, 1.0, (0.994, 0.001), 12.0, (0.994, 0.001)),
+    "points, SimCLR": ("no better than untrained", 13.5, 64, 5.9, 0.34, (0.994, 0.001), 12.0, (0.994, 0.001)),
+    "points, views alone": ("collapsed", 7.3, 64, 1.5, 5.8e-4, (0.966, 0.003), 12.0, (0.994, 0.001)),
+    "points, views alone, fast": ("collapsed", 2.3, 64, 1.1, 2.0e-5, (0.901, 0.005), 12.0, (0.994, 0.001)),
+    "points, shrunk to rounding": ("collapsed", 10.9, 64, 4.5, 9.8e-12, (0.991, 0.001), 12.0, (0.994, 0.001)),
+    "shapes, SimCLR": ("learned", 45.5, 99, 8.9, 0.23, (0.862, 0.008), 51.0, (0.698, 0.010)),
+    "shapes, views alone, fast": ("collapsed", 20.9, 99, 1.6, 1.7e-5, (0.635, 0.012), 51.0, (0.698, 0.010)),
+    "cells, SimCLR": ("learned", 54.2, 99, 14.4, 0.51, (0.609, 0.011), 45.4, (0.553, 0.011)),
+    "cells, IConE, no gain": ("unclear", 66.9, 99, 22.2, 7.7e-4, (0.553, 0.011), 45.4, (0.553, 0.011)),
+    "cells, views alone, fast": ("unclear", 40.7, 99, 5.3, 2.1e-5, (0.530, 0.011), 45.4, (0.553, 0.011)),
+    "if better, with a third of RankMe": ("unclear", 12.0, 64, 3.6, 0.1, (0.77, 0.01), 40.0, (0.58, 0.01)),
+    "if as before, a quarter of RankMe": ("worse than untrained", 7.0, 64, 3.0, 0.01, (0.75, 0.01), 27.0, (0.75, 0.01)),
+    "caltech, ViT, one epoch": ("unclear", 35.7, 192, 4.7, 0.87, (0.771, 0.008), 83.8, (0.742, 0.008)),
+    "caltech, ViT, 12 epochs": ("learned", 47.0, 192, 8.7, 0.005, (0.857, 0.006), 83.8, (0.742, 0.008)),
+    "if as before, half of RankMe": ("unclear", 40.0, 192, 8.7, 0.005, (0.80, 0.01), 90.0, (0.80, 0.01)),
+    "recognised less": ("worse than untrained", 60.0, 99, 20.0, 0.3, (0.80, 0.01), 45.0, (0.86, 0.01)),
 }
 
 
-def measured(rank: float, limit: float, variance: float, angle: float, now: Pair, before: Pair) -> dict[str, float]:
-    return {
+def measured(
+    rank: float, limit: float, variance: float, angle: float, now: Pair, rank_before: float, then: Pair
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Metrics after and before training."""
+    after = {
         "rankme": rank, "rank_limit": limit, "variance_rank": variance, "mean_cosine": 1 - angle,
         "first_component": 0.5, "recognition": now[0], "recognition_error": now[1],
-        "untrained_recognition": before[0], "untrained_recognition_error": before[1],
     }  # fmt: skip
+    return after, after | {"rankme": rank_before, "recognition": then[0], "recognition_error": then[1]}
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_runs_with_known_probes(name: str) -> None:
+def test_runs_with_known_probes_without_labels(name: str) -> None:
     state, *figures = MEASURED[name]
-    assert judge(measured(*figures)).state == state  # type: ignore[arg-type]
+    after, before = measured(*figures)
+    assert judge(after, before).state == state
+    assert judge_live(beside_untrained(after, before)).state == state  # the alarm's way to the same judge
+
+
+SURE_GAIN, SURE_LOSS = Difference(0.50, 0.60, 0.03, 300), Difference(0.50, 0.40, 0.03, 300)
+NOTHING, FEW = Difference(0.50, 0.51, 0.015, 900), Difference(0.40, 0.50, 0.12, 20)
+BY_LABELS: dict[str, tuple[State, Difference, Difference]] = {
+    "both better": ("learned", SURE_GAIN, SURE_GAIN),
+    "one better": ("learned", SURE_GAIN, NOTHING),
+    "both worse": ("worse than untrained", SURE_LOSS, SURE_LOSS),
+    "one worse": ("worse than untrained", NOTHING, SURE_LOSS),
+    "one up, one down": ("unclear", SURE_GAIN, SURE_LOSS),
+    "one up, one down but unsure": ("unclear", SURE_GAIN, Difference(0.5, 0.44, 0.04, 300)),
+    "nothing": ("no better than untrained", NOTHING, NOTHING),
+    "too few": ("unclear", FEW, FEW),
+    "if as before, a quarter of RankMe": (
+        "worse than untrained",
+        Difference(0.267, 0.229, 0.027, 240),
+        Difference(0.267, 0.183, 0.030, 240),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_LABELS)
+def test_where_there_are_labels_they_decide(name: str) -> None:
+    state, linear, knn = BY_LABELS[name]
+    probes = {"linear_probe": linear, "knn_5": knn}
+    for geometry in ("shapes, SimCLR", "if as before, a quarter of RankMe", "cells, IConE, no gain"):
+        verdict = judge(*measured(*MEASURED[geometry][1:]), probes)
+        assert verdict.state == state
+        assert verdict.headline.startswith(HEADLINES[state])
+        assert f"{100 * linear.before:.1f} % before training, {100 * linear.after:.1f} % after" in verdict.evidence[0]
+        assert "--labels" not in str(verdict)  # they were given
+
+
+def test_labels_that_are_read_better_excuse_few_directions_but_not_identical_features() -> None:
+    after, before = measured(20, 99, 1.4, 0.1, (0.60, 0.01), 40, (0.60, 0.01))
+    assert judge(after, before).collapsed
+    assert judge(after, before, {"linear_probe": SURE_GAIN}).state == "learned"
+    assert judge(after | {"rankme": 1.5}, before, {"linear_probe": SURE_GAIN}).state == "learned"
+    assert judge(after | {"mean_cosine": 1.0}, before, {"linear_probe": SURE_GAIN}).collapsed
 
 
 def test_one_direction_that_recognises_samples_better_is_a_summary() -> None:
-    better = measured(20, 99, 1.4, 0.1, (0.80, 0.01), (0.60, 0.01))
-    assert judge(better).state == "narrow"
-    assert judge(better | {"recognition": 0.61}).collapsed
+    after, before = measured(30, 99, 1.4, 0.1, (0.80, 0.01), 40, (0.60, 0.01))
+    assert judge(after, before).state == "learned"
+    assert judge(after | {"recognition": 0.61}, before).collapsed
 
 
-def test_without_the_untrained_encoder_chance_is_what_counts() -> None:
-    figures = {k: v for k, v in measured(50, 99, 9, 0.1, (0.56, 0.01), (0.5, 0.0)).items() if "untrained" not in k}
-    assert judge(figures).state == "healthy"
-    chance = judge(figures | {"recognition": 0.51})
-    assert chance.state == "unclear"
-    assert "chance recognises samples as well" in chance.headline
-    assert "51 % of the cases (chance 50 %)" in chance.figures
+def test_labels_that_were_taught_are_no_evidence() -> None:
+    after, before = measured(45, 99, 9, 0.2, (0.99, 0.01), 51, (0.60, 0.01))
+    verdict = judge(after, before, obstacle=TAUGHT)
+    assert verdict.state == "unclear"
+    assert "--test-fraction" in verdict.advice
+
+
+def test_without_views_and_labels_nothing_can_be_said() -> None:
+    figures = geometry_figures(SPREAD["isotropic"], None)
+    assert judge(figures, figures).state == "unclear"
 
 
 def test_views_of_noise_do_not_hide_a_line() -> None:
@@ -125,6 +184,16 @@ def test_features_of_noise_alone_have_lost_what_the_untrained_encoder_told_apart
     figures = geometry_figures(noise[:, 0], noise)
     assert figures["rankme"] > 0.5 * figures["rank_limit"]
     assert figures["variance_rank"] > 10
-    verdict = judge(figures | {"untrained_recognition": 0.70, "untrained_recognition_error": 0.01})
+    verdict = judge(figures, figures | {"recognition": 0.70, "recognition_error": 0.01})
     assert verdict.headline == "The features have collapsed: training has lost what told samples apart."
-    assert judge(figures | {"untrained_recognition": 0.51, "untrained_recognition_error": 0.01}).state == "unclear"
+    assert judge(figures, figures | {"recognition": 0.51, "recognition_error": 0.01}).state == "unclear"
+
+
+def test_json_gives_the_verdict_back_and_takes_the_text_of_version_0_1() -> None:
+    verdict = judge(*measured(*MEASURED["shapes, SimCLR"][1:]))
+    assert verdict.to_json().keys() == {"state", "headline", "evidence", "advice"}
+    assert Verdict.from_json(verdict.to_json()) == verdict
+    old = Verdict.from_json("The features are healthy: …")
+    assert old.state == "unclear"
+    assert old.evidence == ("The features are healthy: …",)
+    assert "icone evaluate" in old.advice

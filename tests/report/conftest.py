@@ -16,7 +16,8 @@ from selenium.webdriver.chrome.service import Service
 
 from icone.config import PretrainConfig
 from icone.data import Data, load_data
-from icone.evaluation.assessment import Partition, assess
+from icone.evaluation.assessment import Partition, assess, run_probes
+from icone.evaluation.verdict import judge
 from icone.runs import Run, write_json
 
 Array = npt.NDArray[np.float32]
@@ -88,9 +89,10 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
         names = list(data.train.ids) if ids is None else ids
         np.savez(run.features_file, ids=names, labels=labels, splits=["train"] * count, features=features)
         finite = features[np.isfinite(features).all(axis=1)][:MEASURED]
-        write_json(
-            run.result_file, {"data": {"note": "made up"}, "verdict": "…", **_measured(finite, labels[:MEASURED])}
-        )
+        measured = _measured(finite, labels[:MEASURED])
+        verdict = judge(measured["trained"], measured["untrained"]).to_json()
+        about = {"note": "made up", "samples": count, "view_samples": min(count, 50)}
+        write_json(run.result_file, {"data": about, "verdict": verdict, "comparison": {}, **measured})
         return run
 
     return make
@@ -115,4 +117,5 @@ def _measured(features: Array, labels: list[str]) -> dict[str, Any]:
     rows = np.arange(len(features))
     partition = Partition(rows, rows, np.array(labels)) if len(set(labels)) > 1 and all(labels) else None
     views = np.stack([features[:50], features[:50] + 0.1], axis=1)
-    return {"trained": assess(features, views, partition), "untrained": assess(features[::-1] ** 2, views, None)}
+    probes = run_probes(features, partition)
+    return {"trained": assess(features, views, probes), "untrained": assess(features[::-1] ** 2, views)}

@@ -20,7 +20,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from icone.report.building import report
-from icone.runs import Run
+from icone.runs import Run, write_json
 
 Array = npt.NDArray[np.float32]
 MANY = 20_000
@@ -214,6 +214,40 @@ def test_colour_by_label_cluster_density_and_table_columns(browser: webdriver.Ch
         assert len(set(values)) > 20
     Select(browser.find_element(By.CSS_SELECTOR, 'select[aria-label="map"]')).select_by_visible_text("t-SNE")
     assert console(browser) == []
+
+
+STATES: dict[str, dict[str, str]] = {
+    "learned": {"light": "rgba(0, 115, 79, 1)", "dark": "rgba(63, 214, 162, 1)"},
+    "no better than untrained": {"light": "rgba(138, 90, 0, 1)", "dark": "rgba(240, 180, 41, 1)"},
+    "worse than untrained": {"light": "rgba(179, 38, 30, 1)", "dark": "rgba(255, 138, 128, 1)"},
+    "collapsed": {"light": "rgba(179, 38, 30, 1)", "dark": "rgba(255, 138, 128, 1)"},
+    "unclear": {"light": "rgba(87, 96, 106, 1)", "dark": "rgba(162, 171, 181, 1)"},
+}
+
+
+def test_only_what_has_learned_is_green(
+    browser: webdriver.Chrome, make_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    runs = [make_run(*blobs(6, 2)) for _ in STATES]
+    for run, state in zip(runs, STATES, strict=True):
+        verdict = {"state": state, "headline": f"{state}!", "evidence": ["<b>one</b>", "two"], "advice": "Rest."}
+        write_json(run.result_file, (run.result or {}) | {"verdict": verdict})
+    page = report(runs, out=tmp_path / "states.html", projections=("pca",), thumbnails=False)
+    for theme in ("light", "dark"):
+        wish = [{"name": "prefers-color-scheme", "value": theme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wish})
+        open_page(browser, page)
+        cards = browser.find_elements(By.CSS_SELECTOR, "#verdict .card")
+        for card, state in zip(cards, STATES, strict=True):
+            badge = card.find_element(By.CSS_SELECTOR, ".badge")
+            assert badge.text.lower() == state
+            assert badge.value_of_css_property("color") == STATES[state][theme]
+            assert card.value_of_css_property("border-left-color").replace("rgb(", "rgba(").rstrip(")") in (
+                STATES[state][theme].removesuffix(", 1)"), STATES[state][theme].rstrip(")"),
+            )  # fmt: skip
+            assert [item.text for item in card.find_elements(By.TAG_NAME, "li")] == ["<b>one</b>", "two"]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert "a few samples" in text_of(browser, "#training .help")  # these histories do not say how many
 
 
 def tab_to(browser: webdriver.Chrome, selector: str, *, most: int = 60) -> None:

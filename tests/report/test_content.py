@@ -21,10 +21,11 @@ from icone.data.labels import read_columns, read_labels
 from icone.errors import InputError
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import history_columns, run_content
+from icone.report.figures import plot_geometry
 from icone.report.page import embed_json, page
 from icone.report.samples import numbers_or_categories, read_samples
 from icone.report.thumbnails import lay_out, picture
-from icone.runs import Run
+from icone.runs import Run, write_json
 
 Array = npt.NDArray[np.float32]
 RNG = np.random.default_rng(0)
@@ -69,7 +70,7 @@ def test_more_samples_than_the_map_holds_are_drawn_at_random(make_run: Callable[
 def test_odd_data_still_makes_a_page(x: Array, labels: list[str], make_run: Callable[..., Run]) -> None:
     content = content_of(make_run(x, labels), "pca", "tsne")
     assert page({"title": "odd", "runs": [content]}).startswith("<!doctype html>")
-    assert content["verdict"]["state"] == ("collapsed" if x.std() == 0 else "healthy")
+    assert (content["verdict"]["state"] == "collapsed") == (x.std() == 0)
     assert bool(content["probes"]) == (len(set(labels)) == 2)
     if x.std() == 0:
         assert content["map"]["projections"][1]["note"] == "All features are the same: one point for all."
@@ -131,6 +132,49 @@ def test_the_history_is_told_by_epoch(make_run: Callable[..., Run]) -> None:
         "terms": {"loss": [[1, 2.0], [2, 1.0]]},
         "geometry": {"rankme": [[1, 3.0]], "anchor_cosine": [[1, 0.1], [2, 0.2]]},
     }
+
+
+def test_epoch_0_is_the_encoder_before_training(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(5), [""] * 5)
+    geometry = {"rankme": 3.0, "untrained_rankme": 4.0, "untrained_rank_limit": 9.0, "instances": 12}
+    run.write_history([{"epoch": e, "loss": 1.0, "geometry": geometry | {"rankme": 3.0 - e}} for e in range(2)])
+    assert history_columns(run)["geometry"] == {"rankme": [[0, 4.0], [1, 3.0], [2, 2.0]]}
+    assert content_of(run)["live_samples"] == 12  # the page says so beside these charts
+    assert plot_geometry(run).get_suptitle() == "while training, on random views of 12 samples"
+
+
+def test_the_verdict_of_the_evaluation_is_shown_as_it_is(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(6), [""] * 6)
+    assert run.result is not None
+    content = content_of(run)
+    assert content["verdict"] == run.result["verdict"]
+    assert content["note"].startswith("Measured on 6 samples; recognition, LiDAR and alignment on random views of 6 of")
+    html = run._repr_html_()
+    assert run.result["verdict"]["headline"] in html
+
+
+def test_a_run_that_version_0_1_evaluated_still_opens(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(6), [""] * 6)
+    assert run.result is not None
+    old = {key: value for key, value in run.result.items() if key not in ("comparison", "untrained")}
+    write_json(run.result_file, old | {"data": {"note": "made up"}, "verdict": "The features are healthy: …"})
+    verdict = content_of(run)["verdict"]
+    assert verdict["state"] == "unclear"
+    assert "an earlier version" in verdict["headline"]
+    assert verdict["evidence"] == ["The features are healthy: …"]
+    assert "an earlier version" in run._repr_html_()
+
+
+def test_a_run_that_was_not_evaluated_is_judged_by_its_history(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(6), [""] * 6)
+    run.result_file.unlink()
+    now = {"rankme": 5.0, "rank_limit": 8.0, "mean_cosine": 0.1, "first_component": 0.4,
+           "recognition": 0.9, "recognition_error": 0.01}  # fmt: skip
+    before = {f"untrained_{name}": value for name, value in now.items()} | {"untrained_recognition": 0.6}
+    run.write_history([{"epoch": 0, "loss": 1.0, "geometry": now | before | {"instances": 16}}])
+    html = run._repr_html_()
+    assert "by views of 16 samples" in html
+    assert "The encoder has learned" in html
 
 
 def test_a_volume_is_shown_by_its_three_centre_slices() -> None:

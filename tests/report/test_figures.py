@@ -70,6 +70,26 @@ def test_the_spectrum_is_relative_to_its_largest_value(run: Run) -> None:
     np.testing.assert_allclose(lines["trained"], values / values[0], rtol=1e-3)
 
 
+def test_nothing_is_drawn_as_raw_tex(run: Run) -> None:
+    """Class names with dollar signs are printed as they are, and numbers of a logarithmic axis are no formula."""
+    figure = run.plot_spectrum()
+    figure.canvas.draw()
+    [axis] = figure.axes
+    ticks = [label.get_text() for label in (*axis.get_yticklabels(which="both"), *axis.get_xticklabels())]
+    assert any(ticks)
+    assert not any("$" in text or "math" in text for text in ticks)
+    confusion = plot_confusion(run)
+    confusion.canvas.draw()  # as a notebook does, outside of the style in which it was made
+    assert NAMES[0] in [label.get_text() for label in confusion.axes[0].get_xticklabels()]
+    assert not any(label.get_parse_math() for label in confusion.axes[0].get_xticklabels())
+
+
+def test_figures_without_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["figures", "--out", str(tmp_path / "none")]) == 2
+    assert "at least one run" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize(("colour", "groups"), [("label", 3), ("cluster", 3), ("density", 1)])
 def test_the_map_holds_all_samples(run: Run, colour: str, groups: int) -> None:
     axis, *_ = run.plot_map("pca", colour).axes

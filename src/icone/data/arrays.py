@@ -6,7 +6,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
@@ -64,6 +64,7 @@ class ArraySource(Source):
             ids=[f"{i:0{max(6, len(str(count - 1)))}d}" for i in range(count)],
             labels=labels,
         )
+        self.splits = _splits(self._store.headers)
         self._path = path
         self._array: Any = None
         self._lock = threading.Lock()
@@ -191,7 +192,7 @@ def _member_header(file: zipfile.ZipFile, name: str) -> Header:
 
 def _keys(keys: list[str], split: str) -> tuple[str, str | None]:
     """Names of the samples' array and of the labels' array."""
-    splits = [key.removesuffix("_images") for key in keys if key.endswith("_images")]
+    splits = _splits(keys)
     if splits:
         if split not in splits:
             raise InputError(f"it has no split {split!r}; it has {', '.join(splits)} (--split)")
@@ -199,6 +200,11 @@ def _keys(keys: list[str], split: str) -> tuple[str, str | None]:
         return f"{split}_images", labels if labels in keys else None
     label_key = next((key for key in LABEL_KEYS if key in keys and len(keys) > 1), None)
     return pick_key([key for key in keys if key != label_key]), label_key
+
+
+def _splits(keys: Iterable[str]) -> tuple[str, ...]:
+    """The official splits of a file with arrays called like `train_images`."""
+    return tuple(sorted(key.removesuffix("_images") for key in keys if key.endswith("_images")))
 
 
 def _check_header(header: Header) -> None:

@@ -15,7 +15,7 @@ from icone.data.folder import FolderSource
 from icone.data.inspection import Facts, Problem, Progress
 from icone.data.labels import class_names
 from icone.data.memory import GB
-from icone.data.opening import open_source
+from icone.data.opening import check_splits, open_source
 from icone.data.preparation import Preparation
 from icone.data.reading import Reading, Report
 from icone.data.source import Source
@@ -50,6 +50,8 @@ def load_data(config: PretrainConfig, report: Report | None = None, progress: Pr
     are checked, and again while they are prepared.
     """
     source = open_source(config.source, config)
+    if config.split != DataConfig.split:
+        check_splits(source, config.source, f"--split {config.split}")
     reading = Reading(source, config, report, progress)
     if config.skip_unreadable:  # what cannot be read must not take a place in the draw
         facts, skipped = reading.inspect(range(len(source)))

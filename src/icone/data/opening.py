@@ -27,6 +27,15 @@ def open_source(spec: str, config: DataConfig) -> Source:
     return source
 
 
+def check_splits(source: Source, spec: str, flag: str) -> None:
+    """Refuse a flag that chooses an official split of a source that has none."""
+    if not source.splits:
+        raise InputError(
+            f"{spec} has no official splits, so {flag} means nothing: it is for MedMNIST, synthetic sets and .npz "
+            "files that hold train_images, test_images and so on. --test-fraction 0.2 at pretraining holds samples out"
+        )
+
+
 def _open(spec: str, config: DataConfig) -> Source:
     if spec.startswith("medmnist:"):
         return open_medmnist(spec, config.data_root, config.split)

@@ -61,6 +61,8 @@ class Source(ABC):
     `spatial_dims` is 0 (points), 2 or 3; `size` is the edge length that the user asked of a generated set.
     """
 
+    splits: tuple[str, ...] = ()
+    """The official splits that the source has, of which one is open."""
     is_decoded: ClassVar[bool] = True
     """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
 

@@ -45,6 +45,8 @@ RECIPES = {
 class SyntheticSource(Source):
     """Sample i is drawn from the seed pair (seed, i) alone; classes take turns."""
 
+    splits = tuple(SPLIT_SEEDS)
+
     def __init__(self, name: str, size: int, count: int, seed: int) -> None:
         self._recipe = RECIPES[name]
         self._seed = seed

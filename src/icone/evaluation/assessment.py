@@ -53,20 +53,22 @@ def geometry_figures(features: Features, view_features: Features | None, groups:
     return figures
 
 
-def beside_untrained(figures: dict[str, Any], untrained: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures with the recognition of the encoder before training, which the verdict compares with."""
-    names = ("recognition", "recognition_error")
-    return figures | {f"untrained_{name}": untrained[name] for name in names if name in untrained}
+def beside_untrained(figures: Mapping[str, float], untrained: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of one epoch with those of the encoder before training, `untrained_…`, in one dictionary."""
+    return {**figures, **{f"untrained_{name}": value for name, value in untrained.items()}}
 
 
 def assess(
-    features: Features, view_features: Features | None, partition: Partition | None, groups: Groups = None
+    features: Features,
+    view_features: Features | None,
+    probes: Mapping[str, ProbeResult] | None = None,
+    groups: Groups = None,
 ) -> dict[str, Any]:
-    """All figures of one encoder as a dictionary that JSON can hold.
+    """All metrics of one encoder as a dictionary that JSON can hold.
 
     `features` (N, d) are those of the deterministic views; `view_features` (n, V, d) those of random ones, for
-    LiDAR, alignment and recognition. `spectrum` holds the singular values of the standardised features; `rankme_raw`
-    is on the features as they are, where a common offset counts as a direction of its own.
+    LiDAR, alignment and recognition; `probes` come from `run_probes`. `spectrum` holds the singular values of the
+    standardised features; `rankme_raw` is on the features as they are, where a common offset counts as a direction.
     """
     spectrum = geometry.singular_values(geometry.standardize(features))
     figures: dict[str, Any] = {
@@ -77,23 +79,24 @@ def assess(
     }
     if view_features is not None:
         figures["lidar"] = geometry.lidar(_standardize_views(view_features))
-    if partition is not None:
-        figures |= _probes(features, partition)
-    return figures
+    return figures | {name: _plain(result) for name, result in (probes or {}).items()}
 
 
 def _standardize_views(views: Features) -> FloatArray:
     return geometry.standardize(views.reshape(-1, views.shape[-1])).reshape(views.shape)
 
 
-def _probes(features: Features, partition: Partition) -> dict[str, Any]:
+def run_probes(features: Features, partition: Partition | None) -> dict[str, ProbeResult]:
+    """Linear probe and kNN-1/5/20 by name, as far as there are samples; none without a partition."""
+    if partition is None:
+        return {}
     train_x, test_x = features[partition.train], features[partition.test]
     train_y, test_y = partition.labels[partition.train], partition.labels[partition.test]
     results = {"linear_probe": linear_probe(train_x, train_y, test_x, test_y, minority=partition.minority)}
     for k in (1, 5, 20):
         if k <= len(train_x):
             results[f"knn_{k}"] = knn_probe(train_x, train_y, test_x, test_y, k=k, minority=partition.minority)
-    return {name: _plain(result) for name, result in results.items()}
+    return results
 
 
 def _plain(result: ProbeResult) -> dict[str, Any]:

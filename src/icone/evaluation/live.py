@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from icone.data import Dataset
+from icone.encoders.calibration import calibrate_batch_norm, calibration_rows, kept_statistics
 from icone.errors import CollapseError
 from icone.evaluation.assessment import beside_untrained, geometry_figures
-from icone.evaluation.verdict import Verdict, judge
+from icone.evaluation.verdict import Verdict, judge_live
 from icone.methods import Method
 from icone.training import Display
 from icone.training.observers import Observer, Row
@@ -52,7 +53,8 @@ class ProbePlan:
 def plan_probe(*, every: int, epochs: int, available: int, views: int, sample_bytes: int) -> ProbePlan:
     """The first epoch, every `every`-th after it and the last; as many instances as that share affords.
 
-    One more measurement, of the untrained encoder, comes before the first step.
+    One more measurement, of the untrained encoder, comes before the first step. Where that has BatchNorm layers, one
+    more pass over at most 256 of the instances gives them their statistics.
 
     >>> plan_probe(every=5, epochs=100, available=5000, views=2, sample_bytes=50_000)
     ProbePlan(every=5, epochs=100, instances=512)
@@ -74,7 +76,8 @@ class LiveProbe(Observer):
 
     The instances are spread evenly over the training subset; their random views are drawn anew with the same seed
     each time, because keeping them would take more memory than the network. It is built before training, also where
-    a run is resumed, and finds the encoder untrained then: what the verdict compares with.
+    a run is resumed, and finds the encoder untrained then: what the verdict compares with, by the same views of the
+    same instances. The untrained encoder is measured with calibrated BatchNorm statistics, which it does not keep.
     """
 
     def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
@@ -83,20 +86,30 @@ class LiveProbe(Observer):
         self.images = dataset.images_at(torch.from_numpy(chosen))
         self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
         began = time.monotonic()
-        self.untrained = self._figures()
+        with kept_statistics(method.encoder):
+            self._calibrate()
+            self.untrained = self._figures()
         self.spent = time.monotonic() - began
 
     def measure(self, epoch: int) -> Row:
         if not self.plan.due(epoch):
             return {}
         began = time.monotonic()
-        figures = beside_untrained(self._figures(), self.untrained)
+        figures = beside_untrained(self._figures(), self.untrained) | {"instances": self.plan.instances}
         seconds, self.spent = self.spent + time.monotonic() - began, 0.0
         return {"geometry": figures, "probe_seconds": round(seconds, 3)}
 
     def _figures(self) -> dict[str, float]:
         features = self._features().numpy()
         return geometry_figures(features[:, 0], features, self.classes)
+
+    def _calibrate(self) -> None:
+        with kept_random_state(self.device, SEED):
+            calibrate_batch_norm(
+                self.method.encoder,
+                calibration_rows(len(self.images)),
+                lambda rows: self.method.encode(self.views(self.images[rows].to(self.device), VIEWS)),
+            )
 
     @torch.no_grad()
     def _features(self) -> Tensor:
@@ -125,12 +138,12 @@ class CollapseAlarm(Observer):
 
     def start(self, history: Sequence[Row]) -> None:
         measured = [row for row in history if "geometry" in row]
-        self.former = judge(measured[-1]["geometry"]) if measured else None
+        self.former = judge_live(measured[-1]["geometry"]) if measured else None
 
     def end_epoch(self, row: Row) -> None:
         if "geometry" not in row:
             return
-        verdict, former = judge(row["geometry"]), self.former
+        verdict, former = judge_live(row["geometry"]), self.former
         self.former = verdict
         if not (verdict.collapsed and former is not None and former.collapsed):
             return

@@ -42,6 +42,8 @@ class ProbeResult:
     """Classes of either part, in the order of the confusion matrix."""
     confusion: npt.NDArray[np.int64]
     """Test samples by true class (rows) and predicted class (columns)."""
+    right: npt.NDArray[np.bool_]
+    """Whether the prediction of each test sample is right, (test samples,): what two encoders are compared by."""
     note: str | None
     """What the reader of the scores should know, in a sentence or two."""
 
@@ -132,6 +134,7 @@ class _Task:
             minority_accuracy=float(np.mean(of_minority)) if of_minority else None,
             classes=self.classes,
             confusion=confusion,
+            right=predicted == self.test_y,
             note="; ".join(notes) or None,
         )
 

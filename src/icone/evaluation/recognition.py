@@ -15,7 +15,7 @@ CHANCE = 0.5
 CERTAIN = 0.995
 """Shares above count as this one: their log odds would hang on single comparisons."""
 SURE = 2.0
-"""Standard errors that a difference must exceed."""
+"""Standard errors that a difference must exceed: one in twenty does so by chance."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from icone.evaluation.geometry import uniformity
 from icone.evaluation.probes import knn_probe, linear_probe
 from icone.experiments.outcome import Point
 from icone.experiments.spec import RunSpec
-from icone.inference import untrained_encoder
+from icone.inference import load_encoder
 from icone.runs import Run, read_tensors
 
 PANELS = (0, 5, 25, 100, 200, 299)
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 def measure_synthetic(run: Run, spec: RunSpec) -> tuple[dict[str, float], list[Point], dict[str, Any]]:
     """Final figures, figures by epoch, and the arrays of the pictures (points, labels, representations)."""
-    encoder = untrained_encoder(run)
+    encoder = load_encoder(run)
     data = load_for_inference(run.config.source, encoder.preparation, run.config)
     labels = data.labels.numpy()
     train, test = stratified_split(labels, spec.test_fraction, run.config.split_seed)

@@ -15,8 +15,15 @@ from icone.config import to_command, to_json
 from icone.errors import InputError
 from icone.evaluating import PERCENT, ROWS, figure
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
-from icone.evaluation.verdict import judge
-from icone.report.samples import Column, Samples, numbers_or_categories, read_samples, table_columns
+from icone.evaluation.verdict import Verdict
+from icone.report.samples import (
+    Column,
+    Samples,
+    evaluate_command,
+    numbers_or_categories,
+    read_samples,
+    table_columns,
+)
 from icone.report.thumbnails import make_sheets
 from icone.runs import Run
 from icone.training.display import CLOCKS
@@ -51,14 +58,15 @@ def run_content(
     """The page's data of one run that has been evaluated; `progress` is told what is being worked on."""
     result = run.result
     if result is None:
-        raise InputError(f"{run.folder} has not been evaluated: run `icone evaluate {run.folder}` first")
+        raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
     samples = read_samples(run)
     return {
         "name": name,
-        "verdict": _verdict(result),
+        "verdict": Verdict.from_json(result["verdict"]).to_json(),
         "figures": _figures(result),
-        "note": result["data"]["note"],
+        "note": _note(result["data"]),
         "history": history_columns(run),
+        "live_samples": live_samples(run),
         "spectrum": {which: result[which]["spectrum"] for which in ("untrained", "trained") if which in result},
         "plane": {
             which: [result[which]["alignment"], result[which]["uniformity"]]
@@ -81,16 +89,18 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(run.folder) for run in runs]
 
 
-def _verdict(result: dict[str, Any]) -> dict[str, Any]:
-    """The verdict, and a remark where probes say what geometry does not: that training cost more than it gave, or
-    what it gave where the verdict is unclear."""
-    verdict = judge(result["trained"])
-    before, after = (figure(result.get(which, {}), "linear_probe") for which in ("untrained", "trained"))
-    if before is not None and after is not None and (after < before or verdict.state == "unclear"):
-        side = "below" if after < before else "not below"
-        probe = f"The linear probe is {side} that of the untrained encoder ({100 * after:.1f}, {100 * before:.1f} %)."
-        verdict = dataclasses.replace(verdict, remarks=(*verdict.remarks, probe))
-    return dataclasses.asdict(verdict)
+def _note(data: dict[str, Any]) -> str:
+    """What the numbers of the evaluation were measured on."""
+    if "view_samples" not in data:  # an evaluation of version 0.1
+        return f"Data: {data['note']}."
+    views = f"recognition, LiDAR and alignment on random views of {data['view_samples']:,} of them; "
+    return f"Measured on {data['samples']:,} samples; {views if data['view_samples'] else ''}{data['note']}."
+
+
+def live_samples(run: Run) -> int | None:
+    """How many samples the geometry of the history was measured on, where it says so."""
+    counts = [row["geometry"]["instances"] for row in run.history if "instances" in row.get("geometry", {})]
+    return int(counts[-1]) if counts else None
 
 
 def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -107,13 +117,19 @@ def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
-    """`terms` and `geometry`: by name, [epoch, value] for every epoch that has one; epochs count from 1."""
+    """`terms` and `geometry`: by name, [epoch, value] for every epoch that has one.
+
+    Epochs count from 1; epoch 0 is the encoder before training, measured like the others.
+    """
     columns: dict[str, dict[str, list[list[float]]]] = {"terms": {}, "geometry": {}}
     for row in run.history:
         terms = {k: v for k, v in row.items() if k not in ("epoch", "geometry", "anchor_cosine", *CLOCKS)}
         geometry = {k: v for k, v in row.get("geometry", {}).items() if k in GEOMETRY}
         if "anchor_cosine" in row:
             geometry["anchor_cosine"] = row["anchor_cosine"]
+        for key in geometry:
+            if (untrained := row.get("geometry", {}).get(f"untrained_{key}")) is not None:
+                columns["geometry"].setdefault(key, [[0, untrained]])
         for column, values in ((columns["terms"], terms), (columns["geometry"], geometry)):
             for key, value in values.items():
                 column.setdefault(key, []).append([row["epoch"] + 1, value])

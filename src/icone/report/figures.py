@@ -14,11 +14,21 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogFormatter
 
 from icone.errors import InputError, unknown_name
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
-from icone.report.content import CLUSTERS, GEOMETRY, NEIGHBOURS, QUERIES, gallery_queries, history_columns, run_names
-from icone.report.samples import Column, Samples, numbers_or_categories, read_samples
+from icone.report.content import (
+    CLUSTERS,
+    GEOMETRY,
+    NEIGHBOURS,
+    QUERIES,
+    gallery_queries,
+    history_columns,
+    live_samples,
+    run_names,
+)
+from icone.report.samples import Column, Samples, evaluate_command, numbers_or_categories, read_samples
 from icone.report.thumbnails import picture_of
 from icone.runs import Run, replacing
 
@@ -80,8 +90,13 @@ def plot_history(*runs: Run) -> Figure:
 
 
 def plot_geometry(*runs: Run) -> Figure:
-    """RankMe, recognition, first component, cosines, alignment and uniformity over epochs."""
-    return _over_epochs(runs, [_columns(run, "geometry") for run in runs], GEOMETRY)
+    """RankMe, recognition, first component, cosines, alignment and uniformity over epochs; 0 is before training."""
+    figure = _over_epochs(runs, [_columns(run, "geometry") for run in runs], GEOMETRY)
+    counts = sorted({count for run in runs if (count := live_samples(run))})
+    if counts:
+        most = f" to {counts[-1]}" if len(counts) > 1 else ""
+        figure.suptitle(f"while training, on random views of {counts[0]}{most} samples")
+    return figure
 
 
 def _over_epochs(runs: Sequence[Run], columns: Sequence[Columns], titles: Mapping[str, str]) -> Figure:
@@ -112,6 +127,8 @@ def plot_spectrum(*runs: Run) -> Figure:
                     values = values[values > ROUNDING * values[0]] / (values[0] or 1)
                     ranks = np.arange(1, len(values) + 1)
                     axis.semilogy(ranks, values, dash, color=f"C{i}", label=_label(runs, name, which))
+        for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            ticks(LogFormatter())  # that of a logarithmic axis writes TeX, which this style prints as it is
         axis.set(xlabel="rank", ylabel="singular value, relative")
         axis.legend()
     return figure
@@ -187,7 +204,7 @@ def plot_confusion(*runs: Run) -> Figure:
     probes = {run: _result(run)["trained"].get("linear_probe") for run in runs}
     for run, probe in probes.items():
         if probe is None:
-            raise InputError(f"{run.folder} has no probe results: evaluate it with --labels first")
+            raise InputError(f"{run.folder} has no probe results: {_result(run)['data']['note']}")
 
     def draw(figure: Figure, run: Run) -> None:
         counts, names = np.array(probes[run]["confusion"]), probes[run]["classes"]
@@ -257,6 +274,8 @@ def save_figures(
     """
     given = [runs] if isinstance(runs, (str, Path, Run)) else runs
     opened = [run if isinstance(run, Run) else Run.open(run) for run in given]
+    if not opened:
+        raise InputError("figures need at least one run: give its folder")
     for name in names:
         if name not in FIGURES:
             raise unknown_name("figure", name, FIGURES)
@@ -291,7 +310,7 @@ def _columns(run: Run, kind: str) -> Columns:
 
 def _result(run: Run) -> dict[str, Any]:
     if run.result is None:
-        raise InputError(f"{run.folder} has not been evaluated: run `icone evaluate {run.folder}` first")
+        raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
     return run.result
 
 

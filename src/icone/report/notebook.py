@@ -1,11 +1,12 @@
-"""What a notebook shows for a run: state, verdict and figures as a small table."""
+"""What a notebook shows for a run: state, verdict and metrics as a small table."""
 
 from __future__ import annotations
 
 from html import escape
 
 from icone.evaluating import PERCENT, ROWS, figure
-from icone.evaluation.verdict import judge
+from icone.evaluation.verdict import TAUGHT, Verdict, judge_live
+from icone.methods import method_class
 from icone.runs import Run
 
 
@@ -19,10 +20,13 @@ def run_html(run: Run) -> str:
     ]
     if result is None:
         measured = [row["geometry"] for row in run.history if "geometry" in row]
-        rows += [("while training", str(judge(measured[-1])))] if measured else []
+        if measured:
+            of = f" of {measured[-1]['instances']} samples" if "instances" in measured[-1] else ""
+            obstacle = TAUGHT if method_class(config.method).needs_labels else ""
+            rows.append((f"while training, by views{of}", str(judge_live(measured[-1], obstacle))))
         rows += [("next", f"icone.evaluate({str(run.folder)!r})")]
     else:
-        rows += [("verdict", result["verdict"])]
+        rows += [("verdict", str(Verdict.from_json(result["verdict"])))]
         for key, title in ROWS.items():
             value = figure(result["trained"], key)
             if value is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,17 +42,24 @@ class Samples:
         return any(self.labels)
 
 
+def evaluate_command(run: Run) -> str:
+    """What to type into a shell to evaluate a run.
+
+    >>> evaluate_command(Run("my runs/a"))
+    "icone evaluate 'my runs/a'"
+    """
+    return shlex.join(["icone", "evaluate", str(run.folder)])
+
+
 def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
     """What `icone evaluate` has saved; rows that are not finite are left out, with a sentence."""
     if not run.features_file.is_file():
-        raise InputError(f"{run.folder} holds no features: run `icone evaluate {run.folder}` first")
+        raise InputError(f"{run.folder} holds no features: run `{evaluate_command(run)}` first")
     try:
         with run.features_file.open("rb") as opened, np.load(opened) as file:
             saved = {name: file[name] for name in ("features", "ids", "labels", "splits")}
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"cannot read {run.features_file} ({error}): run `icone evaluate {run.folder}` again"
-        ) from error
+        raise InputError(f"cannot read {run.features_file} ({error}): run `{evaluate_command(run)}` again") from error
     notes = []
     rows = np.flatnonzero(np.isfinite(saved["features"]).all(axis=1))
     if broken := len(saved["features"]) - len(rows):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from icone.config import REFERENCE_INSTANCES
 from icone.data import Loader
+from icone.encoders.calibration import batch_norm_layers, calibration_rows
 from icone.methods import Method
-from icone.nn import MovingAverageBatchNorm, MovingStatistics
+from icone.nn import MovingStatistics
 from icone.views import Views
 
 SETTLING_PASSES = 64
@@ -48,14 +48,13 @@ def start(
 
 
 def _settle(method: Method, batch_norms: MovingStatistics, embed: Callable[[Tensor], Tensor], instances: int) -> None:
-    """Give BatchNorm layers the statistics of the untrained network; without any they normalise nothing in evaluation,
-    and features are those of a network that is never trained."""
-    if not any(isinstance(module, _BatchNorm | MovingAverageBatchNorm) for module in method.modules()):
+    """Give BatchNorm layers the statistics of the untrained network, and what they average over in training too.
+
+    `icone.encoders.calibration` says why; that one serves networks that are only measured, and leaves the rest alone.
+    """
+    if not batch_norm_layers(method):
         return
-    # Neighbours in a folder are often of one class.
-    mixed = torch.randperm(instances, generator=torch.Generator().manual_seed(0))
     method.train()
-    for rows in mixed.split(REFERENCE_INSTANCES)[:SETTLING_PASSES]:
-        if len(rows) > 1:
-            embed(rows)
-            batch_norms.update()
+    for rows in calibration_rows(instances, SETTLING_PASSES):
+        embed(rows)
+        batch_norms.update()

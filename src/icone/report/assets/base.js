@@ -11,6 +11,7 @@ const SVG_POINTS = 3000; // crisp and printable below, WebGL above
 const LISTED = 500;
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
 const FROM_ZERO = ["rankme", "variance_rank", "first_component", "alignment"];
+const RANKS = ["rankme", "variance_rank"]; // they grow with the number of samples, which their charts name
 const PER_SHEET = 256;
 const SHEET_COLUMNS = 16;
 const GEOMETRY = {

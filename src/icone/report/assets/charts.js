@@ -8,11 +8,11 @@ function showVerdicts() {
     const head = make("tr", {}, make("th", { text: "" }), ...columns.map((c) => make("th", { text: c, class: "number" })));
     const rows = run.figures.map((row) => make("tr", {}, make("td", { text: row.title }),
       ...columns.map((c) => make("td", { text: row[c] ?? "–", class: "number" }))));
-    find("#verdict .cards").append(make("article", { class: `card ${verdict.state}` },
+    find("#verdict .cards").append(make("article", { class: `card ${verdict.state.replaceAll(" ", "-")}` },
       make("div", {}, make("h3", { text: run.name }), make("span", { class: "badge", text: verdict.state }),
-        make("p", { class: "headline", text: verdict.headline }), make("p", { text: verdict.figures }),
-        ...verdict.remarks.map((remark) => make("p", { text: remark })),
-        make("p", { class: "note", text: `Data: ${run.note}.` })),
+        make("p", { class: "headline", text: verdict.headline }),
+        make("ul", { class: "evidence" }, ...verdict.evidence.map((text) => make("li", { text }))),
+        verdict.advice ? make("p", { text: verdict.advice }) : null, make("p", { class: "note", text: run.note })),
       make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)))));
   }
 }
@@ -31,8 +31,14 @@ function curve(points, name, i) {
     name: plain(name), line: line(i), marker: { size: 5, symbol: SYMBOLS[i % SYMBOLS.length] },
   };
 }
+function liveSamples() {
+  const counts = [...new Set(runs.map((run) => run.live_samples).filter(Boolean))].sort((a, b) => a - b);
+  return counts.length ? `${counts.length > 1 ? `${counts[0]} to ` : ""}${counts.at(-1)} samples` : "a few samples";
+}
 function showTraining() {
   const names = (kind) => [...new Set(runs.flatMap((run) => Object.keys(run.history[kind])))];
+  find("#training .help").textContent = `Loss terms, and the geometry of random views of ${liveSamples()} along the way; epoch 0 is the encoder before training. `
+    + "Ranks grow with the number of samples: compare these with each other, not with those of the evaluation above.";
   if (!names("terms").length) { find("#training .charts").append(make("p", { class: "note", text: "No epoch was finished." })); return; }
   const epochs = { xaxis: { title: { text: "epoch" }, rangemode: "tozero" } };
   if (runs.length === 1) {
@@ -40,7 +46,7 @@ function showTraining() {
     draw(chart("training", "Loss and its terms"), Object.keys(terms).map((t, i) => curve(terms[t], words(t), i)), epochs);
   } else for (const term of names("terms")) perRun(words(term), (run) => run.history.terms[term]);
   for (const key of Object.keys(GEOMETRY)) {
-    if (names("geometry").includes(key)) perRun(GEOMETRY[key], (run) => run.history.geometry[key], FROM_ZERO.includes(key));
+    if (names("geometry").includes(key)) perRun(`${GEOMETRY[key]}${RANKS.includes(key) ? `, ${liveSamples()}` : ""}`, (run) => run.history.geometry[key], FROM_ZERO.includes(key));
   }
   function perRun(title, points, fromZero = false) {
     const traces = runs.map((run, i) => points(run) && curve(points(run), run.name, i)).filter(Boolean);

@@ -15,7 +15,7 @@ function showGallery() {
 function showProbes() {
   const body = make("div", { class: "runs" });
   for (const run of runs) {
-    if (!run.probes.length) { body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "note", text: "No labels with two classes or more, so no probes." }))); continue; }
+    if (!run.probes.length) { body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "note", text: `No probes. ${run.note}` }))); continue; }
     const classes = run.probes[0].classes;
     const percent = (value) => (value === undefined || value === null ? "–" : (100 * value).toFixed(1));
     const head = make("tr", {}, make("th", { text: "class" }), ...run.probes.map((p) => make("th", { class: "number", text: p.name })));
