@@ -15,7 +15,8 @@ from rich.progress import Progress
 from icone.building import make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig
 from icone.data import Dataset, Preparation, load_for_inference
-from icone.errors import InputError
+from icone.data.labels import without_formula
+from icone.errors import InputError, printable
 from icone.evaluation.features import FrozenEncoder, extract
 from icone.runs import Run, read_tensors, replacing
 
@@ -96,17 +97,22 @@ def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: 
 
 def feature_table(dataset: Dataset, features: np.ndarray) -> pd.DataFrame:
     columns = pd.DataFrame(features, columns=[f"f{i}" for i in range(features.shape[1])])
-    paths = ["" if path is None else str(path) for path in dataset.paths]
+    paths = ["" if path is None else printable(str(path)) for path in dataset.paths]
     return pd.concat([pd.DataFrame({"id": list(dataset.ids), "path": paths}), columns], axis=1)
 
 
 def write_embeddings(table: pd.DataFrame, target: Path) -> None:
-    """Write the table whole or not at all, in the format of the name's ending."""
+    """Write the table whole or not at all, in the format of the name's ending.
+
+    In a CSV, an id or path that a spreadsheet would run as a formula begins with an apostrophe. Tables of labels may
+    hold such ids: they are found with and without it.
+    """
     with replacing(target) as temporary:
         if target.suffix == ".parquet":
             table.to_parquet(temporary, index=False)
         elif target.suffix == ".csv":
-            table.to_csv(temporary, index=False)
+            safe = {column: table[column].map(without_formula) for column in ("id", "path")}
+            table.assign(**safe).to_csv(temporary, index=False)
         else:
             features = table.filter(regex=r"^f\d+$").to_numpy(np.float32)
             ids, paths = (table[column].to_numpy(str) for column in ("id", "path"))

@@ -89,7 +89,8 @@ def inspect_source(
 def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     name = source.ids[position]
     try:
-        array, spacing = source.read(position)
+        with source.room(position):
+            array, spacing = source.read(position)
     except InputError as error:
         return Problem(name, str(error))
     if array.size == 0:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from icone.errors import InputError
+from icone.data.memory import DECODING
+from icone.errors import InputError, printable
 
 Array = npt.NDArray[Any]
 
@@ -72,13 +74,14 @@ class Source(ABC):
         assert spatial_dims in (0, 2, 3)
         assert labels is None or len(labels) == len(ids)
         assert paths is None or len(paths) == len(ids)
-        self.name = name
+        self.name = printable(name)
         self.spatial_dims = spatial_dims
         self.ids = tuple(ids)
         self.labels: tuple[str | None, ...] | None = None if labels is None else tuple(labels)
         self.paths: tuple[Path | None, ...] = (None,) * len(self.ids) if paths is None else tuple(paths)
         self.size = size
         self.recalled = Recall(limit=0)
+        self._needed: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -100,6 +103,23 @@ class Source(ABC):
         self.recalled.put(position, sample)
         return sample
 
+    @contextmanager
+    def room(self, position: int) -> Iterator[None]:
+        """Memory to read and prepare the sample at a position: waited for while other threads use it.
+
+        How much that is follows from what the file declares, before it is decoded; an `InputError` names the sample
+        where it cannot be had, or where the file is too short for what it declares.
+        """
+        if position not in self._needed:
+            try:
+                self._needed[position] = self._bytes_needed(position)
+            except InputError as error:
+                raise InputError(f"cannot read {self.where(position)}: {error}") from error
+            except Exception:  # decoders raise anything; reading the sample says what is wrong
+                self._needed[position] = 0
+        with DECODING.hold(self._needed[position], self.where(position)):
+            yield
+
     def recall(self, limit: float) -> None:
         """From now on keep up to `limit` bytes of what is read until it is read again; 0 forgets all."""
         self.recalled = Recall(limit if self.is_decoded else 0)
@@ -107,7 +127,7 @@ class Source(ABC):
     def where(self, position: int) -> str:
         """How a message names a sample: its path, or its id inside the data set."""
         path = self.paths[position]
-        return str(path) if path is not None else f"sample {self.ids[position]} of {self.name}"
+        return printable(str(path)) if path is not None else f"sample {self.ids[position]} of {self.name}"
 
     def fingerprint(self) -> str:
         """A digest of what identifies the data, wherever it lies: 64 hexadecimal digits."""
@@ -125,6 +145,10 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, position: int) -> Sample: ...
+
+    def _bytes_needed(self, position: int) -> int:
+        """Memory that decoding and preparing a sample takes, by its header; 0 where that is unknown or little."""
+        return 0
 
     @abstractmethod
     def _identity(self) -> str:
