@@ -55,7 +55,8 @@ def embed(
 ) -> pd.DataFrame:
     """Embeddings of a folder, an array file or a named set (default: the run's own data), one row per sample.
 
-    Columns: `id`, `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv.
+    Columns: `id`, `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv; control
+    characters and bytes that are not UTF-8 in names are written as backslash escapes.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Console()
