@@ -12,6 +12,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from icone.config import DataConfig
 from icone.data import open_source
+from icone.data.readers import quiet_readers
 from icone.errors import InputError
 
 VOLUME = np.random.default_rng(0).integers(0, 3000, (5, 4, 6)).astype(np.uint16)
@@ -116,19 +117,22 @@ def test_slices_without_or_with_equal_positions(tmp_path: Path) -> None:
         ({2: {"ImagePositionPatient": place(1)}}, r"slices 3\.dcm and 4\.dcm lie at the same position"),
         ({2: {"ImageOrientationPatient": [1, 0, 0, 0, 1, 0]}}, r"slice 4\.dcm has the orientation 1, 0, 0, 0, 1, 0 "),
         ({3: {"PixelSpacing": [0.5, 0.8]}}, r"slice 0\.dcm has the pixel spacing 0\.5, 0\.8 .* have 0\.5, 0\.75"),
+        ({2: {"ImagePositionPatient": ["nan", 0, 0]}}, r"slice 4\.dcm has a position that is no number"),
+        ({3: {"PixelSpacing": ["nan", 0.75]}}, r"slice .* has the pixel spacing"),
         ({3: {"PixelSpacing": None}}, r"slice 0\.dcm does not say its pixel spacing"),
     ],
     ids=[
         "missing", "two missing", "5 m away", "5 m sideways", "half a step off", "twice", "orientation",
-        "pixel spacing", "no pixel spacing",
+        "pixel spacing", "position is no number", "pixel spacing is no number", "no pixel spacing",
     ],
 )  # fmt: skip
 def test_slices_that_are_not_one_volume(
     tmp_path: Path, changes: dict[int, dict[str, object] | None], message: str
 ) -> None:
-    write_series(tmp_path / "scan", generate_uid(), changes=changes)
-    with pytest.raises(InputError, match=rf"cannot read .*/scan: its {message}"):
-        open_source(str(tmp_path), DataConfig()).read(0)
+    with quiet_readers():
+        write_series(tmp_path / "scan", generate_uid(), changes=changes)
+        with pytest.raises(InputError, match=rf"cannot read .*/scan: its {message}"):
+            open_source(str(tmp_path), DataConfig()).read(0)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +152,12 @@ def test_series_that_are_one_volume(tmp_path: Path, changes: dict[int, dict[str,
     kept = [k for k in range(5) if changes.get(k, {}) is not None]
     array = open_source(str(tmp_path), DataConfig()).read(0).array
     np.testing.assert_array_equal(array, VOLUME[kept][None].astype(np.float32) * 2 - 1024)
+
+
+@pytest.mark.parametrize("spacing", [None, [0, 0.5]])
+def test_a_series_without_pixel_spacing_has_no_spacing(tmp_path: Path, spacing: object) -> None:
+    write_series(tmp_path / "scan", generate_uid(), changes={k: {"PixelSpacing": spacing} for k in range(5)})
+    assert open_source(str(tmp_path), DataConfig()).read(0).spacing is None
 
 
 def test_nested_series_stay_apart(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def _check_planes(slices: list[Any], files: list[Path]) -> None:
         values = np.array(said, dtype=float)
         usual = np.median(values, axis=0)
         scale = 1.0 if tag == "ImageOrientationPatient" else usual
-        off = np.abs(values - usual) > PLANE_TOLERANCE * scale
+        off = ~(np.abs(values - usual) <= PLANE_TOLERANCE * scale)  # so written, it refuses NaN too
         if off.any():
             odd = int(off.any(axis=1).argmax())
             raise InputError(
@@ -87,6 +87,9 @@ def _check_steps(positions: Array, heights: Array, names: list[str]) -> None:
     """Refuse slices, given in order, whose steps from one to the next are not all alike."""
     if len(names) == 1:
         return
+    lost = ~np.isfinite(positions).all(axis=1)
+    if lost.any():
+        raise InputError(f"its slice {names[int(lost.argmax())]} has a position that is no number; take it out")
     same = np.flatnonzero(np.diff(heights) < 1e-3)
     if same.size:
         pair = f"{names[same[0]]} and {names[same[0] + 1]}"
@@ -128,6 +131,7 @@ def _rescaled(piece: Any) -> Array:
 
 def _spacing(first: Any, heights: Array) -> tuple[float, ...] | None:
     between = float(np.median(np.diff(heights))) if len(heights) > 1 else first.get("SliceThickness")
-    if "PixelSpacing" not in first or not between:
+    if first.get("PixelSpacing") is None or not between:
         return None
-    return (float(between), *(float(step) for step in first.PixelSpacing))
+    spacing = (float(between), *(float(step) for step in first.PixelSpacing))
+    return spacing if min(spacing) > 0 else None

@@ -124,8 +124,10 @@ def read_tiff(path: Path) -> Sample:
     return Sample(_drop_alpha(sample) if has_alpha else sample, spacing if has_depth else None)
 
 
-MILLIMETRES = {"m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9}
-MILLIMETRES |= {"å": 1e-7, "in": 25.4, "inch": 25.4}
+MILLIMETRES = {
+    "m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9, "å": 1e-7, "in": 25.4,
+    "inch": 25.4,
+}  # fmt: skip
 """Units of length in TIFF metadata, in lower case."""
 
 
@@ -134,7 +136,7 @@ def _tiff_spacing(file: Any) -> tuple[float, ...] | None:
     try:
         steps = _ome_steps(file.ome_metadata) if file.is_ome else _imagej_steps(file) if file.is_imagej else {}
         spacing = tuple(float(steps[axis][0]) * _millimetres(str(steps[axis][1])) for axis in "ZYX")
-    except (KeyError, ValueError, ZeroDivisionError, ElementTree.ParseError):  # it does not say, or not in lengths
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, ElementTree.ParseError):  # it does not say
         return None
     return spacing if all(0 < step < math.inf for step in spacing) else None
 
