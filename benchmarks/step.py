@@ -319,7 +319,7 @@ PEERS: dict[Peer, Maker] = {
 }
 
 
-MAKERS: dict[str, Maker] = {"ours": ours, **PEERS}
+MAKERS: dict[str, Maker] = {"ours": ours, **{str(name): make for name, make in PEERS.items()}}
 SPAWN = multiprocessing.get_context("spawn")
 
 

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import difflib
 import errno
+import unicodedata
 from collections.abc import Iterable
+
+
+def printable(text: str) -> str:
+    r"""A text without control characters, and valid as UTF-8: what is neither is written as a backslash escape.
+
+    File names hold both: an escape sequence would move the cursor of a terminal, a line break would forge a line of
+    a table, and a byte that is not UTF-8 cannot be written to JSON, CSV or HTML. Python keeps such a byte as one
+    half of a surrogate pair (PEP 383).
+
+    >>> printable("a\x1b[2J\n\udcff é.png")
+    'a\\x1b[2J\\n\\xff é.png'
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if 0x80 <= code <= 0xFF:  # a control character, not the byte of the same number
+        return f"\\u{code:04x}"
+    return character.encode("unicode_escape").decode()
 
 
 class InputError(ValueError):
     """Something that the user gave is wrong.
 
     The message is one sentence or two for a person: what is wrong, where (the file or the value),
-    and the way out. The command line prints it without a traceback and exits with code 2.
+    and the way out. The command line prints it without a traceback and exits with code 2. It is `printable`,
+    whatever the names in it hold.
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
 
 
 class UndefinedError(InputError):

@@ -15,8 +15,9 @@ from rich.progress import Progress
 from icone.building import make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig
 from icone.data import Dataset, Preparation, load_for_inference
+from icone.data.labels import without_formula
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
-from icone.errors import InputError
+from icone.errors import InputError, printable
 from icone.evaluation.features import FrozenEncoder, extract
 from icone.runs import Run, load_weights, replacing
 from icone.training.place import kept_random_state
@@ -77,7 +78,8 @@ def embed(
 ) -> pd.DataFrame:
     """Embeddings of a folder, an array file or a named set (default: the run's own data), one row per sample.
 
-    Columns: `id`, `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv.
+    Columns: `id`, `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv; control
+    characters and bytes that are not UTF-8 in names are written as backslash escapes.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Console()
@@ -119,17 +121,22 @@ def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: 
 
 def feature_table(dataset: Dataset, features: np.ndarray) -> pd.DataFrame:
     columns = pd.DataFrame(features, columns=[f"f{i}" for i in range(features.shape[1])])
-    paths = ["" if path is None else str(path) for path in dataset.paths]
+    paths = ["" if path is None else printable(str(path)) for path in dataset.paths]
     return pd.concat([pd.DataFrame({"id": list(dataset.ids), "path": paths}), columns], axis=1)
 
 
 def write_embeddings(table: pd.DataFrame, target: Path) -> None:
-    """Write the table whole or not at all, in the format of the name's ending."""
+    """Write the table whole or not at all, in the format of the name's ending.
+
+    In a CSV, an id or path that a spreadsheet would run as a formula begins with an apostrophe. Tables of labels may
+    hold such ids: they are found with and without it.
+    """
     with replacing(target) as temporary:
         if target.suffix == ".parquet":
             table.to_parquet(temporary, index=False)
         elif target.suffix == ".csv":
-            table.to_csv(temporary, index=False)
+            safe = {column: table[column].map(without_formula) for column in ("id", "path")}
+            table.assign(**safe).to_csv(temporary, index=False)
         else:
             features = table.filter(regex=r"^f\d+$").to_numpy(np.float32)
             ids, paths = (table[column].to_numpy(str) for column in ("id", "path"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from pathlib import Path
@@ -171,14 +172,33 @@ def test_without_zarr_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         open_source(str(tmp_path / "a.zarr"), DataConfig())
 
 
-def test_free_memory_is_a_sensible_number() -> None:
-    assert 10**7 < memory.free_bytes() < 10**14
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<i2", ">f4", "|b1"])
+def test_orders_and_types_of_an_npy(tmp_path: Path, order: Any, dtype: str) -> None:
+    array = np.asarray(RNG.integers(0, 2, (5, 6, 7)).astype(dtype), order=order)
+    np.save(tmp_path / "a.npy", array)
+    read = open_source(str(tmp_path / "a.npy"), DataConfig())._read(3).array
+    assert read.dtype == array.dtype
+    np.testing.assert_array_equal(read, array[3][None])
 
 
-def test_free_memory_respects_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (("memory.max", "5000"), ("memory.current", "3000"), ("memory.stat", "anon 2000\nfile 1000")):
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    assert memory.free_bytes() == 3000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory.free_bytes() > 5000
+def test_an_npy_in_fortran_order_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((5, 60, 70), order="F"))
+    source = open_source(str(tmp_path / "a.npy"), DataConfig())
+    monkeypatch.setattr(memory, "free_bytes", lambda: 1000)
+    with pytest.raises(InputError, match=r"a\.npy, which is in Fortran order, needs .* save it in C order"):
+        source.read(0)
+
+
+@pytest.mark.parametrize("is_single", [False, True], ids=["array of samples", "one sample"])
+@pytest.mark.parametrize("keep", [60, 128, 2000])
+def test_an_npy_that_is_cut_while_it_is_used(tmp_path: Path, keep: int, is_single: bool) -> None:
+    """Mapped into memory, this would end the process by SIGBUS."""
+    path = tmp_path / "a.npy"
+    np.save(path, RNG.normal(size=(4, 16, 16)))
+    source = open_source(str(tmp_path if is_single else path), DataConfig())
+    first = source.read(0).array
+    os.truncate(path, keep)
+    with pytest.raises(InputError, match=r"cannot read .*a\.npy: "):
+        source.read(0 if is_single else 3)
+    assert np.isfinite(first).all()  # what was read stays

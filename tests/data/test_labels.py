@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from icone.data import read_labels
+from icone.data.labels import class_names, read_columns
 from icone.errors import InputError
+from icone.inference import write_embeddings
 
 IDS = ("a/1.png", "a/2.png", "b/3.nii.gz")
 
@@ -49,7 +53,6 @@ def test_numbers_address_array_samples(tmp_path: Path) -> None:
         ("id,label\n1,x\n1.png,y\n2,y\n3,x\n", "two labels: x and y"),
         ("id,colour\n1,x\n", "needs a column named label or class or target; it has: id, colour"),
         ("what,label\n1,x\n", "needs a column named id or path"),
-        ("", "needs a column"),
         ("id,label\n1\n", "too few columns: 1"),
         ("id,label\nelsewhere/2.png,x\n1,x\n3,x\n", r"not in the data.*elsewhere/2\.png"),
     ],
@@ -64,6 +67,82 @@ def test_ambiguous_names_need_the_whole_id(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="or there more than once"):
         read_labels(table(tmp_path, "id,label\n1.png,x\n"), ids)
     assert read_labels(table(tmp_path, "id,label\nb/1.png,x\na/1.png,y\n"), ids) == ("y", "x")
+
+
+LONG = "7" * 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        (f"id,mask,label\n1,{'0 ' * 200_000},x\n2,,y\n3,,x\n", ("x", "y", "x")),
+        (f"id,label\n1,{LONG}\n2,12\n3,{LONG}\n", (LONG, "12", LONG)),
+        ("id,label\n1,a\\b\n2,\\\n3,x\n", ("a\\b", "\\", "x")),
+        ('id,label\n1,"a\nb"\n2,\x1b[2J\n3,"é"\n', (r"a\nb", r"\x1b[2J", "é")),
+        ("id,label\r1,x\r2,y\r3,x\r", ("x", "y", "x")),
+        ("id,label\n1,x\n1,x\n2,y\n3,x\n", ("x", "y", "x")),
+    ],
+    ids=["long field", "5,000 digits", "backslashes", "control characters", "old line ends", "repeated"],
+)
+def test_odd_tables_are_read(tmp_path: Path, text: str, labels: tuple[str, ...]) -> None:
+    limit = csv.field_size_limit()
+    path = table(tmp_path, text)
+    assert read_labels(path, IDS) == labels
+    assert csv.field_size_limit() == limit
+    assert set(class_names(labels)) == set(labels)
+    assert set(read_columns(path, IDS)["label"]) == set(labels)
+
+
+def test_numbers_are_ordered_by_value_at_any_length() -> None:
+    assert class_names([LONG, "10", "9", "010", "0", "00"]) == ("0", "00", "9", "010", "10", LONG)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it is empty"),
+        (b"\xef\xbb\xbf \n", "it is empty"),
+        (b"id,label\n", r"no row for 3 of 3 samples"),
+        (b"id,label\n1,\xe9\n", "it is not UTF-8 .* save the table as CSV in UTF-8"),
+        ("id,label\n1,x\n".encode("utf-16"), "it is not UTF-8 .* save the table as CSV in UTF-8"),
+        ("id,label\n1,x\n".encode("utf-16-le"), "it holds NUL bytes; save the table as CSV in UTF-8"),
+        (b"id,label\n1,x\0y\n2,x\n3,x\n", "it holds NUL bytes"),
+        (b'id,label\n1,"x\n2,y\n3,x\n', "no row for 2 of 3 samples"),
+        (b"id,label\n" + b"9" * 200_000 + b",x\n", r"\(9{100}…\)"),
+        (b"id,label\n1," + b"x" * 200_000 + b"\n1,y\n", "gives 1 two labels: x{100}… and y"),
+        (b"id,label\n" + b"x" * 200_000, "too few columns: x{100}…$"),
+        (b"x" * 200_000, "needs a column named id .*: x{100}…$"),
+        (b"id,label\n\\,x\n", r"not in the data"),
+    ],
+    ids=[
+        "empty", "blank", "only a header", "Latin-1", "UTF-16", "UTF-16 without mark", "NUL", "open quote",
+        "long name", "two long labels", "long row", "long header", "backslash",
+    ],
+)  # fmt: skip
+def test_tables_that_cannot_be_used(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"labels\.csv.*{message}") as caught:
+        read_labels(path, IDS)
+    assert len(str(caught.value)) < 600
+
+
+def test_two_different_rows_for_one_sample(tmp_path: Path) -> None:
+    path = table(tmp_path, "id,age\n1,5\n1.png,6\n")
+    with pytest.raises(InputError, match=r"two rows for a/1\.png, and they differ"):
+        read_columns(path, IDS)
+
+
+@pytest.mark.parametrize("name", ["=1+1.png", "+a.png", "-a.png", "@a.png", "'a.png", "'=a.png", "a=b.png"])
+def test_ids_come_back_from_a_csv_for_spreadsheets(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "embeddings.csv"
+    write_embeddings(pd.DataFrame({"id": [name], "path": [name], "f0": [-1.5]}), path)
+    cell = path.read_text().splitlines()[1].split(",")[0]
+    assert cell[0] not in "=+-@"
+    assert cell == (f"'{name}" if name[0] in "=+-@" else name)
+    assert path.read_text().endswith(",-1.5\n")  # numbers stay numbers
+    path.write_text(path.read_text().replace("f0", "label"))
+    assert read_labels(path, (name, "other.png")[:1]) == ("-1.5",)
 
 
 def test_missing_or_binary_table(tmp_path: Path) -> None:

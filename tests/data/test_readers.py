@@ -328,6 +328,102 @@ def test_damaged_gzip_stream(tmp_path: Path) -> None:
         read_one(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("damage_it", "message"),
+    [
+        (lambda raw: raw[:-8] + b"abcd" + raw[-4:], "CRC check failed"),
+        (lambda raw: raw[:-4] + b"abcd", "Incorrect length"),
+        (lambda raw: raw[:-4], "ended before the end-of-stream"),
+        (lambda raw: raw[:-9], "ended before the end-of-stream"),
+        (lambda raw: raw + b"rubbish", "Not a gzipped file"),
+        (lambda raw: raw[:2000] + bytes(64) + raw[2064:], "."),
+        (lambda raw: raw[:-40] + bytes(16) + raw[-24:], "."),
+    ],
+    ids=[
+        "checksum",
+        "length",
+        "no length",
+        "no checksum",
+        "rubbish at the end",
+        "overwritten",
+        "overwritten at the end",
+    ],
+)
+def test_damaged_volumes_in_gzip(
+    tmp_path: Path, write_nifti: WriteNifti, damage_it: Callable[[bytes], bytes], message: str
+) -> None:
+    path = tmp_path / "a.nii.gz"
+    write_nifti(path, RNG.integers(0, 256, (12, 13, 14), dtype=np.uint8))
+    path.write_bytes(damage_it(path.read_bytes()))
+    with pytest.raises(InputError, match=rf"cannot read .*a\.nii\.gz: .*{message}"):
+        read_one(tmp_path)
+
+
+def test_zeros_after_gzip_are_padding(tmp_path: Path, write_nifti: WriteNifti) -> None:
+    write_nifti(tmp_path / "a.nii.gz", VOLUME)
+    with (tmp_path / "a.nii.gz").open("ab") as file:
+        file.write(bytes(512))
+    np.testing.assert_array_equal(read_one(tmp_path).array, VOLUME[None])
+
+
+def test_volumes_are_not_mapped(tmp_path: Path, write_nifti: WriteNifti) -> None:
+    """A mapped file that is cut later would end the process."""
+    write_nifti(tmp_path / "a.nii", VOLUME)
+    array = read_one(tmp_path).array
+    (tmp_path / "a.nii").write_bytes(b"")
+    np.testing.assert_array_equal(array, VOLUME[None])
+
+
+STACK = RNG.integers(0, 2**16, (6, 7, 8)).astype(np.uint16)
+OME = {"axes": "ZYX", "PhysicalSizeX": 0.2, "PhysicalSizeY": 0.3, "PhysicalSizeZ": 1.5}
+UNITS = {"PhysicalSizeXUnit": "nm", "PhysicalSizeYUnit": "mm", "PhysicalSizeZUnit": "\u03bcm"}
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "options", "spacing"),
+    [
+        ("a.ome.tif", STACK, {"metadata": OME}, (1.5e-3, 0.3e-3, 0.2e-3)),
+        ("a.ome.tif", STACK, {"metadata": OME | UNITS}, (1.5e-3, 0.3, 0.2e-6)),
+        ("a.ome.tif", STACK.reshape(2, 3, 7, 8), {"metadata": OME | {"axes": "CZYX"}}, (1.5e-3, 0.3e-3, 0.2e-3)),
+        ("a.ome.tif", STACK.reshape(2, 3, 7, 8), {"metadata": OME | {"axes": "ZCYX"}}, (1.5e-3, 0.3e-3, 0.2e-3)),
+        ("a.ome.tif", STACK[:, None], {"metadata": OME | {"axes": "TZYX"}}, None),
+        ("a.ome.tif", STACK, {"metadata": OME | {"axes": "TYX"}}, None),
+        ("a.ome.tif", STACK[0], {"metadata": OME | {"axes": "YX"}}, None),
+        ("a.ome.tif", STACK, {"metadata": OME | {"PhysicalSizeZUnit": "pixel"}}, None),
+        ("a.ome.tif", STACK, {"metadata": OME | {"PhysicalSizeZ": 0.0}}, None),
+        ("a.ome.tif", STACK, {"metadata": {"axes": "ZYX", "PhysicalSizeX": 0.2}}, None),
+        ("a.tif", STACK, {"imagej": True, "metadata": {"axes": "ZYX", "spacing": 2.0}}, None),
+        ("a.tif", STACK, {}, None),
+    ],
+)  # fmt: skip
+def test_spacing_of_tiff_volumes(
+    tmp_path: Path,
+    name: str,
+    array: npt.NDArray[np.uint16],
+    options: dict[str, object],
+    spacing: tuple[float, ...] | None,
+) -> None:
+    tifffile.imwrite(tmp_path / name, array, **options)  # type: ignore[arg-type]
+    found = read_one(tmp_path).spacing
+    assert found == (None if spacing is None else pytest.approx(spacing))
+
+
+@pytest.mark.parametrize(
+    ("unit", "millimetres"),
+    [
+        ("um", 1e-3), (r"\u00B5m", 1e-3), ("micron", 1e-3), ("Microns", 1e-3), ("nm", 1e-6), ("mm", 1.0), ("cm", 10.0),
+        ("inch", 25.4), ("pixel", None), ("", None),
+    ],
+)  # fmt: skip
+def test_spacing_of_imagej_volumes(tmp_path: Path, unit: str, millimetres: float | None) -> None:
+    about = {"axes": "ZYX", "spacing": 2.0, "unit": unit}
+    tifffile.imwrite(tmp_path / "a.tif", STACK, imagej=True, resolution=(5, 4), metadata=about)
+    found = read_one(tmp_path).spacing
+    assert found == (
+        None if millimetres is None else pytest.approx([2 * millimetres, millimetres / 4, millimetres / 5])
+    )
+
+
 def test_object_array_is_never_unpickled(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, ...]:

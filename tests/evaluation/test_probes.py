@@ -101,6 +101,12 @@ def test_numbers_are_ordered_by_value() -> None:
     assert knn_probe(x, np.arange(12), x, np.arange(12), k=1).classes == tuple(str(i) for i in range(12))
 
 
+def test_numbers_of_any_length_are_ordered_by_value() -> None:
+    names = ["7" * 5000, "10", "9", "b"]
+    result = knn_probe(np.eye(4), names, np.eye(4), names, k=1)
+    assert result.classes == ("9", "10", "7" * 5000, "b")
+
+
 def test_unfinished_optimisation_is_a_note_not_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "MAX_ITERATIONS", 2)
     result = linear_probe(*TRAIN, *TEST)

@@ -9,22 +9,24 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
-import numpy.lib.format as npy
 
+from icone.data.headers import Header, npy_file_header, npz_headers
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.readers import PICKLED, channel_axis, load_numpy, pick_key
 from icone.data.source import Array, Sample, Source, one_line
 from icone.data.threads import read_ahead
-from icone.errors import InputError
+from icone.errors import InputError, printable
 
 SUFFIXES = (".npy", ".npz", ".zarr")
 LABEL_KEYS = ("labels", "label", "y")
 PIECE = 2**24
 """Bytes of an array that are read at once for digests of its rows."""
+PER_SAMPLE = 200
+"""Bytes that this package keeps about every sample: its id, its place in tables, its label."""
 
 
 class ArraySource(Source):
@@ -46,18 +48,19 @@ class ArraySource(Source):
         try:
             self._store = _STORES[path.suffix.lower()](path)
             self._key, label_key = _keys(sorted(self._store.headers), split)
-            self._header = self._store.headers[self._key]
+            self._header: Header = self._store.headers[self._key]
             _check_header(self._header)
+            count = self._header.shape[0]
+            check_fits(count * PER_SAMPLE, f"a list of its {count} samples", "cut it into smaller files")
             labels = None if label_key is None else _class_labels(self._store.load(label_key), names)
-            if labels is not None and len(labels) != self._header.shape[0]:
-                raise InputError(f"it has {self._header.shape[0]} samples but {len(labels)} labels")
+            if labels is not None and len(labels) != count:
+                raise InputError(f"it has {count} samples but {len(labels)} labels")
             self._channel_axis = channel_axis(self._header.shape[1:]) if len(self._header.shape) > 2 else None
         except InputError as error:
             raise InputError(f"cannot read {path}: {error}") from error
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(f"cannot read {path}: {one_line(error)}") from error
-        count, *sample_shape = self._header.shape
-        axes = len(sample_shape) - (self._channel_axis is not None)
+        axes = len(self._header.shape) - 1 - (self._channel_axis is not None)
         super().__init__(
             name=path.name,
             spatial_dims=axes if axes > 1 else 0,
@@ -68,6 +71,9 @@ class ArraySource(Source):
         self._path = path
         self._array: Any = None
         self._lock = threading.Lock()
+
+    def _bytes_needed(self, position: int) -> int:
+        return self._header._replace(shape=self._header.shape[1:]).working_bytes
 
     def _read(self, position: int) -> Sample:
         array = np.asarray(self._loaded()[position])
@@ -132,21 +138,43 @@ class ArraySource(Source):
         return f"array {self._key} of shape {self._header.shape} and type {self._header.dtype}"
 
 
-class Header(NamedTuple):
-    """Shape and type of a stored array, known without reading it."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
 class _Npy:
+    """An .npy, of which `load` gives the rows one by one where they lie together, in C order."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
-        array = load_numpy(path)
-        self.headers = {"array": Header(array.shape, array.dtype)}
+        header, self._is_fortran_order, self._offset = npy_file_header(path)
+        self.headers = {"array": header}
 
     def load(self, key: str) -> Any:
-        return load_numpy(self._path)
+        header = self.headers[key]
+        if self._is_fortran_order:
+            way_out = "save it in C order, by numpy.ascontiguousarray, which is read piece by piece"
+            check_fits(header.nbytes, f"{self._path}, which is in Fortran order,", way_out)
+            return load_numpy(self._path)
+        return _Rows(self._path, header, self._offset)
+
+
+class _Rows:
+    """The rows of an .npy, read when asked for.
+
+    They are not mapped into memory: a mapped file that is cut would end the process by a signal.
+    """
+
+    def __init__(self, path: Path, header: Header, offset: int) -> None:
+        self._path = path
+        self._row = header._replace(shape=header.shape[1:])
+        self._offset = offset
+
+    def __getitem__(self, rows: int | slice) -> Array:
+        """One row, or several that follow each other."""
+        start, *more = (rows.start, rows.stop - rows.start) if isinstance(rows, slice) else (rows,)
+        found: Array = np.empty((*more, *self._row.shape), self._row.dtype)
+        with self._path.open("rb") as file:
+            file.seek(self._offset + start * self._row.nbytes)
+            if file.readinto(found.reshape(-1).view(np.uint8).data) < found.nbytes:
+                raise InputError("the file has become shorter since it was opened")
+        return found
 
 
 class _Npz:
@@ -154,13 +182,11 @@ class _Npz:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with zipfile.ZipFile(path) as file:
-            members = [name for name in file.namelist() if name.endswith(".npy")]
-            self.headers = {name.removesuffix(".npy"): _member_header(file, name) for name in members}
+        self.headers = npz_headers(path)
 
     def load(self, key: str) -> Any:
-        shape, dtype = self.headers[key]
-        check_fits(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, f"the array {key} of {self._path}")
+        way_out = "save it as .npy or .zarr, which are read piece by piece"
+        check_fits(self.headers[key].nbytes, f"the array {key} of {self._path}", way_out)
         with load_numpy(self._path) as arrays:
             return arrays[key]
 
@@ -180,14 +206,6 @@ class _Zarr:
 
 
 _STORES: dict[str, Any] = {".npy": _Npy, ".npz": _Npz, ".zarr": _Zarr}
-
-
-def _member_header(file: zipfile.ZipFile, name: str) -> Header:
-    with file.open(name) as member:
-        is_first_version = npy.read_magic(member) == (1, 0)
-        read = npy.read_array_header_1_0 if is_first_version else npy.read_array_header_2_0
-        shape, _, dtype = read(member)
-    return Header(shape, dtype)
 
 
 def _keys(keys: list[str], split: str) -> tuple[str, str | None]:
@@ -225,4 +243,4 @@ def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str] | N
         return None
     if labels.dtype.kind == "f":
         raise InputError("its labels are real numbers; classes are whole numbers or names")
-    return [names[str(label)] if names else str(label) for label in labels]
+    return [names[str(label)] if names else printable(str(label)) for label in labels]

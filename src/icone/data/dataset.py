@@ -68,7 +68,8 @@ class Dataset:
         return torch.stack([self._prepare(int(position)) for position in positions])
 
     def _prepare(self, position: int) -> Tensor:
-        return self.preparation(self.source.read(position))
+        with self.source.room(position):
+            return self.preparation(self.source.read(position))
 
     def _read(self, piece: range) -> Tensor:
         return self.images_at(torch.arange(piece.start, piece.stop))

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from icone.data import dicom
+from icone.data.headers import file_header
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.labels import labels_from_folders
+from icone.data.memory import DECODING
 from icone.data.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
-from icone.data.source import Sample, Source, checked
-from icone.errors import InputError
+from icone.data.source import Sample, Source, checked, one_line
+from icone.errors import InputError, printable
 
 _KNOWN = ", ".join([*READERS, *dicom.SUFFIXES])
 
 
 class FolderSource(Source):
-    """Every image or volume below a folder; the id is the path relative to it.
+    """Every image or volume below a folder; the id is the path relative to it, in a `printable` form.
 
     Hidden files and files of other types are passed over. A folder that directly holds DICOM files is one
     volume; its id is the folder. Subfolders become classes where `labels_from_folders` accepts them, which
@@ -40,6 +42,12 @@ class FolderSource(Source):
         self.folder = folder
         self._series = series
 
+    def _bytes_needed(self, position: int) -> int:
+        name, path = self.ids[position], self.paths[position]
+        assert path is not None
+        header = dicom.series_header(self._series[name]) if name in self._series else file_header(path)
+        return header.working_bytes
+
     def _read(self, position: int) -> Sample:
         name, path = self.ids[position], self.paths[position]
         assert path is not None
@@ -58,8 +66,15 @@ class FolderSource(Source):
         return found[0] if len(found) == 1 else content_digest("".join(sorted(found)).encode())
 
     def _identity(self) -> str:
-        sizes = [sum(file.stat().st_size for file in self._files_of(position)) for position in range(len(self))]
+        sizes = [sum(map(_size, self._files_of(position))) for position in range(len(self))]
         return f"files of {sizes} bytes"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # it has vanished: reading it says so
+        return -1
 
 
 def _find_samples(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]:
@@ -69,14 +84,34 @@ def _find_samples(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]
     for name, path in _walk(folder):
         suffix = suffix_of(name)
         if suffix in READERS:
-            files[name] = path
-        elif suffix in dicom.SUFFIXES or (not suffix and path.name != "DICOMDIR" and dicom.is_dicom(path)):
-            series[os.path.dirname(name) or folder.resolve().name].append(path)
+            known = files.setdefault(printable(name), path)
+            _check_unique(printable(name), path, known)
+        elif suffix in dicom.SUFFIXES or (not suffix and path.name != "DICOMDIR" and _is_dicom(path)):
+            series_id = printable(os.path.dirname(name) or folder.resolve().name)
+            series[series_id].append(path)
+            _check_unique(series_id, path.parent, series[series_id][0].parent)
     return files, {name: sorted(paths) for name, paths in series.items()}
 
 
+def _check_unique(name: str, path: Path, known: Path) -> None:
+    if path != known:
+        raise InputError(f"{path} and {known} would share the id {name}: rename one of the two")
+
+
+def _is_dicom(path: Path) -> bool:
+    try:
+        return dicom.is_dicom(path)
+    except PermissionError as error:
+        raise InputError(f"no permission to read the file {path}; change its rights or move it away") from error
+    except OSError:  # it has vanished, or is a link that leads nowhere
+        return False
+
+
 def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
-    """All visible files below a folder, by relative path; links are followed, each real folder once."""
+    """All visible files below a folder, by relative path; links are followed, each real folder once.
+
+    A link that leads nowhere is listed as a file, so that reading it says so. What vanishes meanwhile is passed over.
+    """
     seen: set[str] = set()
     waiting = [("", folder)]
     while waiting:
@@ -90,14 +125,30 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
                 for entry in entries:
                     if entry.name.startswith((".", "__MACOSX")):
                         continue
-                    if entry.is_dir():
+                    if _is_folder(entry):
                         waiting.append((f"{prefix}{entry.name}/", current / entry.name))
-                    elif entry.is_file():
+                    elif _is_file(entry):
                         yield prefix + entry.name, current / entry.name
         except FileNotFoundError as error:
-            raise InputError(f"there is no folder {current}; check the path") from error
+            if current == folder:
+                raise InputError(f"there is no folder {current}; check the path") from error
         except PermissionError as error:
             raise InputError(f"no permission to read the folder {current}; change its rights") from error
+        except OSError as error:
+            raise InputError(f"cannot list the folder {current}: {one_line(error)}") from error
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself, or into a folder without permission
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    if entry.is_symlink() and not os.path.exists(entry.path):
+        return True
+    return entry.is_file()
 
 
 def _nothing_found(folder: Path) -> str:
@@ -112,28 +163,33 @@ def _spatial_dims(files: dict[str, Path], series: dict[str, list[Path]]) -> int:
     by_suffix: dict[str, list[Path]] = defaultdict(list)
     for name, path in files.items():
         by_suffix[suffix_of(name)].append(path)
+    problems = []
     for suffix, paths in by_suffix.items():
         dims = SPATIAL_DIMS.get(READERS[suffix]) or _look(paths)
-        if dims is not None:
+        if isinstance(dims, int):
             examples.setdefault(dims, paths[0])
+        else:
+            problems.append(dims)
     if not examples:
-        first = next(iter(files.values()))
-        raise InputError(f"none of the {len(files)} files can be read, for example {first}; are they intact?")
+        raise InputError(f"none of the {len(files)} files can be read, for example {problems[0]}")
     if len(examples) > 1:
         raise mixed_dimensions(str(examples[2]), str(examples[3]))
     return next(iter(examples))
 
 
-def _look(paths: list[Path]) -> int | None:
+def _look(paths: list[Path]) -> int | str:
+    """The spatial axes of the first file that can be read; where none can, what is wrong with one of them."""
+    problem = ""
     with quiet_readers():
         for path in paths:
             try:
-                return _read_file(path).array.ndim - 1
+                with DECODING.hold(file_header(path).working_bytes, "it"):
+                    return _read_file(path).array.ndim - 1
             except MemoryError:
                 raise
-            except Exception:  # a damaged file is reported when the samples are inspected
-                continue
-    return None
+            except Exception as error:  # a damaged file is reported when the samples are inspected
+                problem = problem or f"{path}: {one_line(error)}"
+    return problem
 
 
 def _read_file(path: Path) -> Sample:

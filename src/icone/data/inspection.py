@@ -92,7 +92,8 @@ def inspect_source(
 def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     name = source.ids[position]
     try:
-        sample = source.read(position)
+        with source.room(position):
+            sample = source.read(position)
     except InputError as error:
         return Problem(name, str(error))
     array = sample.array

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from icone.data.readers import suffix_of
-from icone.errors import InputError
+from icone.errors import InputError, printable
 
 ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
 LABEL_COLUMNS = ("label", "class", "target")
+FORMULA_SIGNS = ("=", "+", "-", "@")
 SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
@@ -32,7 +34,9 @@ def read_labels(path: Path, ids: Sequence[str]) -> tuple[str | None, ...]:
         if sample is None:
             unknown.append(name)
         elif labels.setdefault(sample, label) != label:
-            raise InputError(f"{path} gives {name} two labels: {labels[sample]} and {label}")
+            raise InputError(
+                f"{path} gives {_short(name)} two labels: {_short(str(labels[sample]))} and {_short(str(label))}"
+            )
     if unknown:
         raise InputError(
             f"{path} labels {len(unknown)} samples that are not in the data, or there more than once "
@@ -56,11 +60,15 @@ def read_columns(path: Path, ids: Sequence[str]) -> dict[str, tuple[str | None, 
     """
     columns, name_at, rows = _table(path)
     aliases, known = _aliases(ids), frozenset(ids)
-    found = {sample: row for row in rows if (sample := _find(row[name_at].strip(), known, aliases)) is not None}
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        sample = _find(row[name_at], known, aliases)
+        if sample is not None and found.setdefault(sample, row) != row:
+            raise InputError(f"{path} has two rows for {_examples([sample])}, and they differ: keep one of them")
     if not found:
         raise InputError(f"no row of {path} names one of the samples; they have ids such as {_examples(ids)}")
     return {
-        column: tuple(found[name][at].strip() or None if name in found else None for name in ids)
+        printable(column): tuple(printable(found[name][at].strip()) or None if name in found else None for name in ids)
         for at, column in enumerate(columns)
         if at != name_at
     }
@@ -93,39 +101,72 @@ def class_names(labels: Iterable[str | None]) -> tuple[str, ...]:
     ('9', '10')
     """
     names = {label for label in labels if label is not None}
-    by_value = all(name.isdecimal() for name in names)
-    return tuple(sorted(names, key=(lambda name: (int(name), name)) if by_value else None))
+    by_value = all(name.isascii() and name.isdecimal() for name in names)
+    return tuple(sorted(names, key=_by_value if by_value else None))
+
+
+def _by_value(name: str) -> tuple[int, str, str]:
+    """Orders whole numbers as `int` would, however many digits they have."""
+    digits = name.lstrip("0")
+    return len(digits), digits, name
+
+
+def without_formula(cell: str) -> str:
+    """A cell of a CSV that no spreadsheet runs as a formula: an apostrophe goes before `=`, `+`, `-` and `@`.
+
+    >>> without_formula("=1+1.png"), without_formula("a.png")
+    ("'=1+1.png", 'a.png')
+    """
+    return f"'{cell}" if cell.startswith(FORMULA_SIGNS) else cell
 
 
 def _rows(path: Path) -> list[tuple[str, str | None]]:
     """(name, label) of every row."""
     columns, name_at, rows = _table(path)
     label_at = _column(path, [name.lower() for name in columns], LABEL_COLUMNS)
-    return [(row[name_at].strip(), row[label_at].strip() or None) for row in rows]
+    return [(row[name_at].strip(), printable(row[label_at].strip()) or None) for row in rows]
 
 
 def _table(path: Path) -> tuple[list[str], int, list[list[str]]]:
     """Column names, the position of the ids, and all rows; the separator is a comma, semicolon or tab."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(f"cannot read the labels in {path}: {error}") from error
-    header = text.split("\n", 1)[0]
-    table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
-    columns = [name.strip() for name in next(table, [])]
+    except UnicodeDecodeError as error:
+        way_out = "save the table as CSV in UTF-8"
+        raise InputError(f"cannot read the labels in {path}: it is not UTF-8 ({error}); {way_out}") from error
+    if "\0" in text:
+        raise InputError(f"cannot read the labels in {path}: it holds NUL bytes; save the table as CSV in UTF-8")
+    if not text.strip():
+        raise InputError(f"cannot read the labels in {path}: it is empty")
+    columns, *rows = _parsed(path, text)
+    columns = [name.strip() for name in columns]
     name_at = _column(path, [name.lower() for name in columns], ID_COLUMNS)
-    rows = [row for row in table if any(cell.strip() for cell in row)]
+    rows = [row for row in rows if any(cell.strip() for cell in row)]
     short = next((row for row in rows if len(row) < len(columns)), None)
     if short is not None:
-        raise InputError(f"{path} has a row with too few columns: {','.join(short)}")
+        raise InputError(f"{path} has a row with too few columns: {_short(','.join(short))}")
     return columns, name_at, rows
+
+
+def _parsed(path: Path, text: str) -> list[list[str]]:
+    """All lines of a table. Python's limit on the length of a field is lifted meanwhile: it is read already."""
+    header = text.split("\n", 1)[0]
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count)))
+    except csv.Error as error:
+        raise InputError(f"cannot read the labels in {path}: {error}") from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _column(path: Path, columns: list[str], wanted: tuple[str, ...]) -> int:
     for name in wanted:
         if name in columns:
             return columns.index(name)
-    raise InputError(f"{path} needs a column named {' or '.join(wanted)}; it has: {', '.join(columns)}")
+    raise InputError(f"{path} needs a column named {' or '.join(wanted)}; it has: {_short(', '.join(columns))}")
 
 
 def _aliases(ids: Sequence[str]) -> dict[str, str]:
@@ -134,17 +175,28 @@ def _aliases(ids: Sequence[str]) -> dict[str, str]:
     for name in ids:
         file = PurePosixPath(name).name
         stem = file[: len(file) - len(suffix_of(file))]
-        number = str(int(name)) if name.isdecimal() else name
+        number = name.lstrip("0") or "0" if name.isdecimal() else name
         for alias in {file, stem, number}:
             counts.setdefault(alias, set()).add(name)
     return {alias: next(iter(names)) for alias, names in counts.items() if len(names) == 1}
 
 
 def _find(name: str, known: frozenset[str], aliases: dict[str, str]) -> str | None:
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    tails = ("/".join(parts[i:]) for i in range(len(parts)))
-    return next((tail for tail in tails if tail in known), aliases.get("/".join(parts)))
+    """The id that a cell of a table means: as it is, or with `\\` for `/`; or what `without_formula` has changed."""
+    name = printable(name.strip())
+    for text in (name, name.replace("\\", "/")):
+        parts = PurePosixPath(text).parts
+        tails = ("/".join(parts[i:]) for i in range(len(parts)))
+        found = next((tail for tail in tails if tail in known), aliases.get("/".join(parts)))
+        if found is not None:
+            return found
+    plain = name.removeprefix("'")
+    return _find(plain, known, aliases) if without_formula(plain) == name != plain else None
 
 
 def _examples(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return ", ".join(map(_short, names[:3])) + (", …" if len(names) > 3 else "")
+
+
+def _short(text: str, length: int = 100) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"

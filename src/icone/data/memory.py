@@ -1,39 +1,114 @@
-"""How much main memory is free."""
+"""How much main memory is free, and how threads that decode large samples share it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from pathlib import Path
+import threading
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from icone.errors import InputError
 
 GB = 1e9
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
+SMALL = 2**24
+"""Bytes below which a sample is decoded without asking: to ask costs 0.1 ms, and so little always fits."""
+_ROOT = Path("/")
 
 
 def free_bytes() -> int:
     """Bytes that this process can still take: what the system has, and what its container or job allows."""
-    if not _MEMINFO.exists():  # not Linux: all there is
+    meminfo = _ROOT / "proc/meminfo"
+    if not meminfo.exists():  # not Linux: all there is
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    available = _fields(_MEMINFO)["MemAvailable:"] * 1024
-    limit = _CGROUP / "memory.max"
-    if not limit.exists() or limit.read_text().strip() == "max":
-        return available
-    caches = _fields(_CGROUP / "memory.stat")["file"]  # given up when memory is needed
-    used = int((_CGROUP / "memory.current").read_text()) - caches
-    return min(available, max(0, int(limit.read_text()) - used))
+    available = _fields(meminfo)["MemAvailable:"] * 1024
+    return max(0, min([available, *_left_by_cgroups()]))
+
+
+def _left_by_cgroups() -> Iterator[int]:
+    """What every control group around this process leaves: its limit less its use without the page cache.
+
+    Containers, SLURM and systemd limit memory by these groups. They are nested, and each limit of the path counts.
+    Version 2 is one tree; version 1 has a tree of its own for memory. Within a container the path may begin above
+    what is mounted: such groups are passed over, and the mounted one is the container's.
+    """
+    try:
+        lines = (_ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # a kernel without control groups
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, names = "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            mount = "sys/fs/cgroup/memory"
+        else:
+            continue
+        inner = PurePosixPath("/", path)
+        for group in (inner, *inner.parents):
+            left = _left(_ROOT / mount / str(group).lstrip("/"), *names)
+            if left is not None:
+                yield left
+
+
+def _left(group: Path, limit: str, use: str, cache: str) -> int | None:
+    try:
+        most = (group / limit).read_text().strip()
+        if most == "max":
+            return None
+        used = int((group / use).read_text()) - _fields(group / "memory.stat").get(cache, 0)
+    except OSError:  # not mounted here, or without a limit, as the outermost group
+        return None
+    return int(most) - used
 
 
 def _fields(path: Path) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines())}
 
 
-def check_fits(needed: int, what: str) -> None:
+def check_fits(needed: int, what: str, way_out: str) -> None:
     """Refuse to load what would not fit."""
     free = free_bytes()
     if needed > free:
-        raise InputError(
-            f"{what} needs {needed / GB:.1f} GB of memory but {free / GB:.1f} GB are free; "
-            "save it as .npy or .zarr, which are read piece by piece"
-        )
+        raise InputError(f"{what} needs {needed / GB:.1f} GB of memory but {free / GB:.1f} GB are free; {way_out}")
+
+
+class MemoryGate:
+    """Lets threads decode at once as many samples as fit into memory: fewer than there are workers, if need be."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._held = 0
+        self._most = 0
+
+    @contextlib.contextmanager
+    def hold(self, needed: int, what: str) -> Iterator[None]:
+        """Hold this many bytes, once they are free; refuse what does not fit although nothing else is held.
+
+        What others hold counts as not yet taken from what is free, so the threads are fewer rather than too many.
+        What fitted once is not refused later: the C library may have kept the memory for this process.
+        """
+        if needed <= SMALL:
+            yield
+            return
+        with self._changed:
+            while needed > (free := free_bytes()) - self._held and (self._held or needed > self._most):
+                if not self._held:
+                    raise InputError(
+                        f"{what} takes about {needed / GB:.1f} GB of memory to decode, but {free / GB:.1f} GB are "
+                        "free; free some, keep less in memory with --memory-gb, or cut the file into smaller ones"
+                    )
+                self._changed.wait()
+            self._held += needed
+            self._most = max(self._most, self._held)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= needed
+                self._changed.notify_all()
+
+
+DECODING = MemoryGate()
+"""The one of this process."""

@@ -21,6 +21,8 @@ def open_source(spec: str, config: DataConfig) -> Source:
     >>> len(source), source.spatial_dims, source.ids[0]
     (1750, 0, '000000')
     """
+    for text in (spec, str(config.labels or ""), str(config.data_root or "")):
+        _check_utf8(text)
     source = _open(spec, config)
     if config.labels is not None:
         source.labels = read_labels(config.labels, source.ids)
@@ -34,6 +36,14 @@ def check_splits(source: Source, spec: str, flag: str) -> None:
             f"{spec} has no official splits, so {flag} means nothing: it is for MedMNIST, synthetic sets and .npz "
             "files that hold train_images, test_images and so on. --test-fraction 0.2 at pretraining holds samples out"
         )
+
+
+def _check_utf8(path: str) -> None:
+    """Refuse a path that a run could not write down; names below a folder are recorded in a `printable` form."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the path {path} is not UTF-8; rename it, or make a link to it with another name") from error
 
 
 def _open(spec: str, config: DataConfig) -> Source:

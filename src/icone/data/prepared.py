@@ -73,7 +73,8 @@ class SourceCache:
         self, positions: Integers, preparation: Preparation, workers: int, progress: Progress | None
     ) -> Iterator[Array]:
         def prepare(position: int) -> Array:
-            return preparation(self._source.read(position)).numpy()
+            with self._source.room(position):
+                return preparation(self._source.read(position)).numpy()
 
         with quiet_readers():
             for done, row in enumerate(read_ahead(prepare, positions.tolist(), workers, ahead=4 * workers), start=1):
@@ -139,7 +140,10 @@ def _state(source: Source) -> str:
 
 def _stamp(path: Path) -> tuple[int, ...]:
     """What changes with a file's content; the time of the last change of its inode cannot be set back."""
-    stat = path.stat()
+    try:
+        stat = path.stat()
+    except OSError:  # it vanished, or a link leads nowhere: reading it names it
+        return ()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 

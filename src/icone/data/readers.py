@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from contextlib import contextmanager
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -82,12 +85,23 @@ def _decode_bytes(path: Path, order: str) -> Array:
 
 
 def read_nifti(path: Path) -> Sample:
-    """A NIfTI volume as (C, X, Y, Z), turned to right, anterior, superior; a fourth axis is channels."""
+    """A NIfTI volume as (C, X, Y, Z), turned to right, anterior, superior; a fourth axis is channels.
+
+    The file is read, not mapped: if it is cut meanwhile, a mapped file would end the process.
+    """
     import nibabel
 
     turn: Callable[[Any], Any] = nibabel.as_closest_canonical
-    image = turn(nibabel.load(path))
-    array = np.asanyarray(image.dataobj)
+    image: Any = nibabel.load(path, mmap=False)
+    if suffix_of(path.name) == ".nii.gz":
+        with gzip.open(path) as stream:
+            image = turn(image.from_file_map(image.make_file_map({"image": stream})))
+            array = np.asanyarray(image.dataobj)
+            while stream.read(2**20):  # gzip checks length and checksum when it comes to the end
+                pass
+    else:
+        image = turn(image)
+        array = np.asanyarray(image.dataobj)
     while array.ndim > 3 and array.shape[-1] == 1:
         array = array[..., 0]
     if array.ndim not in (3, 4):
@@ -98,7 +112,7 @@ def read_nifti(path: Path) -> Sample:
 
 
 def read_tiff(path: Path) -> Sample:
-    """A TIFF as (C, H, W), or as (C, D, H, W) where it has several pages.
+    """A TIFF as (C, H, W), or as (C, D, H, W) where it has several pages; then with its spacing, if it says so.
 
     A sample that the file declares as opacity is applied to 8-bit colour or gray and dropped. All other samples are
     channels: writers declare the fourth of four as opacity without being asked, and with 16 bits it is a measurement.
@@ -110,11 +124,54 @@ def read_tiff(path: Path) -> Sample:
         series, first = file.series[0], file.pages.first
         array, axes = np.asarray(series.asarray()), str(series.axes)
         photometric, extra = int(first.photometric), [int(kind) for kind in first.extrasamples]
+        spacing = _tiff_spacing(file)
     sample = _arrange(array, axes)
     colours = {0: 1, 1: 1, 2: 3, 6: 3}.get(photometric) if "S" in axes and "C" not in axes else None  # gray, RGB, YCbCr
     if array.dtype == np.uint8 and extra in ([1], [2]) and len(sample) - 1 == colours:
         sample = _drop_alpha(sample)
-    return Sample(sample, is_colour=len(sample) == 3 == colours)
+    has_depth = "Z" in axes and array.shape[axes.index("Z")] > 1
+    return Sample(sample, spacing if has_depth else None, is_colour=len(sample) == 3 == colours)
+
+
+MILLIMETRES = {
+    "m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9, "å": 1e-7, "in": 25.4,
+    "inch": 25.4,
+}  # fmt: skip
+"""Units of length in TIFF metadata, in lower case."""
+
+
+def _tiff_spacing(file: Any) -> tuple[float, ...] | None:
+    """Millimetres per voxel along (Z, Y, X) of an OME-TIFF or an ImageJ TIFF that gives all three with units."""
+    try:
+        steps = _ome_steps(file.ome_metadata) if file.is_ome else _imagej_steps(file) if file.is_imagej else {}
+        spacing = tuple(float(steps[axis][0]) * _millimetres(str(steps[axis][1])) for axis in "ZYX")
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, ElementTree.ParseError):  # it does not say
+        return None
+    return spacing if all(0 < step < math.inf for step in spacing) else None
+
+
+def _millimetres(unit: str) -> float:
+    """The length of a unit; both signs for micro are in use, and ImageJ writes one as an escape."""
+    plain = unit.strip().lower().replace("\\u00b5", "u").replace("\u00b5", "u").replace("\u03bc", "u")
+    return MILLIMETRES[plain.removesuffix("s")]
+
+
+def _ome_steps(xml: str) -> dict[str, tuple[Any, Any]]:
+    """Step and unit along each axis, from the first image's PhysicalSizeX, Y and Z; their unit is µm by default."""
+    pixels = ElementTree.fromstring(xml).find(".//{*}Pixels")
+    found = {} if pixels is None else pixels.attrib
+    sizes = {axis: f"PhysicalSize{axis}" for axis in "ZYX"}
+    return {axis: (found[key], found.get(f"{key}Unit", "um")) for axis, key in sizes.items() if key in found}
+
+
+def _imagej_steps(file: Any) -> dict[str, tuple[Any, Any]]:
+    """Step and unit along each axis, from ImageJ's `spacing` and the TIFF's pixels per unit."""
+    about, tags = file.imagej_metadata, file.pages.first.tags
+    steps = {"Z": (about["spacing"], about["unit"])}
+    for axis, tag in (("Y", "YResolution"), ("X", "XResolution")):
+        pixels, per = tags[tag].value
+        steps[axis] = (per / pixels, about["unit"])
+    return steps
 
 
 def _check_complete(file: Any) -> None:
@@ -138,7 +195,7 @@ def _arrange(array: Array, axes: str) -> Array:
 
 def read_npy(path: Path) -> Sample:
     """One image or volume from a .npy file; `channels_first` says how its axes are understood."""
-    return Sample(channels_first(np.array(load_numpy(path))))
+    return Sample(channels_first(load_numpy(path)))
 
 
 def read_npz(path: Path) -> Sample:
@@ -148,9 +205,9 @@ def read_npz(path: Path) -> Sample:
 
 
 def load_numpy(path: Path) -> Any:
-    """`numpy.load`, mapped into memory and never unpickling."""
+    """`numpy.load`, never unpickling."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(path, allow_pickle=False)
     except ValueError as error:
         if "pickle" in str(error) or "Python objects" in str(error):
             raise InputError(PICKLED) from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -14,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.data.identity import DigestMemory, content_digest
+from icone.data.memory import DECODING
 from icone.data.threads import read_ahead
-from icone.errors import InputError
+from icone.errors import InputError, printable
 
 Array = npt.NDArray[Any]
 
@@ -79,13 +81,14 @@ class Source(ABC):
         assert spatial_dims in (0, 2, 3)
         assert labels is None or len(labels) == len(ids)
         assert paths is None or len(paths) == len(ids)
-        self.name = name
+        self.name = printable(name)
         self.spatial_dims = spatial_dims
         self.ids = tuple(ids)
         self.labels: tuple[str | None, ...] | None = None if labels is None else tuple(labels)
         self.paths: tuple[Path | None, ...] = (None,) * len(self.ids) if paths is None else tuple(paths)
         self.size = size
         self.recalled = Recall(limit=0)
+        self._needed: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -99,6 +102,23 @@ class Source(ABC):
         self.recalled.put(position, sample)
         return sample
 
+    @contextmanager
+    def room(self, position: int) -> Iterator[None]:
+        """Memory to read and prepare the sample at a position: waited for while other threads use it.
+
+        How much that is follows from what the file declares, before it is decoded; an `InputError` names the sample
+        where it cannot be had, or where the file is too short for what it declares.
+        """
+        if position not in self._needed:
+            try:
+                self._needed[position] = self._bytes_needed(position)
+            except InputError as error:
+                raise InputError(f"cannot read {self.where(position)}: {error}") from error
+            except Exception:  # decoders raise anything; reading the sample says what is wrong
+                self._needed[position] = 0
+        with DECODING.hold(self._needed[position], self.where(position)):
+            yield
+
     def recall(self, limit: float) -> None:
         """From now on keep up to `limit` bytes of what is read until it is read again; 0 forgets all."""
         self.recalled = Recall(limit if self.is_decoded else 0)
@@ -106,7 +126,7 @@ class Source(ABC):
     def where(self, position: int) -> str:
         """How a message names a sample: its path, or its id inside the data set."""
         path = self.paths[position]
-        return str(path) if path is not None else f"sample {self.ids[position]} of {self.name}"
+        return printable(str(path)) if path is not None else f"sample {self.ids[position]} of {self.name}"
 
     def fingerprint(self) -> str:
         """A digest of what identifies the data, wherever it lies: 64 hexadecimal digits."""
@@ -146,8 +166,12 @@ class Source(ABC):
     def _read(self, position: int) -> Sample: ...
 
     def _digest(self, position: int, memory: DigestMemory) -> str:
-        array, spacing = self.read(position)
+        array, spacing, _ = self.read(position)
         return content_digest(f"{array.shape} {array.dtype.str} {spacing}".encode(), np.ascontiguousarray(array).data)
+
+    def _bytes_needed(self, position: int) -> int:
+        """Memory that decoding and preparing a sample takes, by its header; 0 where that is unknown or little."""
+        return 0
 
     @abstractmethod
     def _identity(self) -> str:

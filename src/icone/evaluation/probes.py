@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -194,6 +193,7 @@ def _names(y: Labels, samples: int, part: str) -> list[str]:
     return [str(label) for label in labels]
 
 
-def _numbers_by_value(name: str) -> tuple[int, str]:
-    """Sort key: numbers by value, then names by alphabet."""
-    return (int(name), "") if name.isdecimal() else (sys.maxsize, name)
+def _numbers_by_value(name: str) -> tuple[bool, int, str, str]:
+    """Sort key: numbers by value, however many digits they have, then names by alphabet."""
+    digits = name.lstrip("0") if name.isascii() and name.isdecimal() else None
+    return (True, 0, name, name) if digits is None else (False, len(digits), digits, name)
