@@ -20,7 +20,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
+    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
 def _escaped(character: str) -> str:

@@ -68,7 +68,7 @@ def read_columns(path: Path, ids: Sequence[str]) -> dict[str, tuple[str | None, 
     if not found:
         raise InputError(f"no row of {path} names one of the samples; they have ids such as {_examples(ids)}")
     return {
-        printable(column): tuple(printable(found[name][at].strip()) or None if name in found else None for name in ids)
+        column: tuple(found[name][at].strip() or None if name in found else None for name in ids)
         for at, column in enumerate(columns)
         if at != name_at
     }
