@@ -35,6 +35,7 @@ from icone.encoders import arrange_for_cuda, num_features
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
+from icone.nn import plain_state_dict
 from icone.recipe import RECIPE_VERSION
 from icone.runs import Run, write_tensors
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
@@ -284,7 +285,7 @@ def _compare(saved: StateBook, known: _Known, say: Callable[[str], None]) -> Ins
 
 def _finish(one: Fit) -> None:
     """Write the trained encoder, which makes the run a finished one."""
-    weights = one.step.method.encoder.state_dict()
+    weights = plain_state_dict(one.step.method.encoder)
     about = {"finished": True, "epochs": one.config.epochs, "extensions": one.extensions}
     write_tensors(one.run.encoder_file, weights, {**about, "recipe_version": RECIPE_VERSION})
 

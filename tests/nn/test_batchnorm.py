@@ -14,7 +14,7 @@ from icone.building import make_method
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.encoders import build_encoder
-from icone.nn import MovingAverageBatchNorm, MovingStatistics, convert_batch_norm
+from icone.nn import MovingAverageBatchNorm, MovingStatistics, convert_batch_norm, plain_state_dict
 
 
 def layers(
@@ -125,7 +125,7 @@ def test_in_evaluation_it_is_the_layer_that_it_replaces() -> None:
     assert not any(type(m) is nn.BatchNorm3d for m in averaged.modules())
     for _ in range(20):
         averaged(torch.rand(1, 1, 32, 32, 32))
-    network.load_state_dict(averaged.state_dict())
+    network.load_state_dict(plain_state_dict(averaged))
     assert not torch.equal(network.bn1.running_mean, torch.zeros(8))
     x = torch.rand(2, 1, 32, 32, 32)
     torch.testing.assert_close(averaged.eval()(x), network.eval()(x))
@@ -145,7 +145,7 @@ def test_large_batches_and_other_networks_keep_their_layers() -> None:
     network = build_encoder("resnet10_3d", spatial_dims=3, in_channels=1, size=32, width=0.125)
     convert_batch_norm(network, 16)
     assert not any(isinstance(m, MovingAverageBatchNorm) for m in network.modules())
-    assert not MovingStatistics(network).tensors()
+    assert not MovingStatistics(network).layers
 
 
 def test_layers_with_an_activation_inside_keep_it() -> None:
@@ -209,11 +209,11 @@ def test_a_step_that_failed_leaves_nothing() -> None:
     torch.manual_seed(0)
     _, layer = layers()
     statistics = MovingStatistics(layer)
-    before = copy.deepcopy(statistics.tensors())
+    before = copy.deepcopy(layer.state_dict())
     layer(torch.randn(4, 3).double()).sum().backward()  # and something goes wrong
     statistics.begin()
     statistics.update()
-    for name, tensor in statistics.tensors().items():
+    for name, tensor in layer.state_dict().items():
         torch.testing.assert_close(tensor, before[name])
 
 
@@ -233,6 +233,29 @@ def test_variance_survives_a_large_mean() -> None:
     assert layer.running_var.tolist() == pytest.approx([0.01, 0.01], rel=0.2)
 
 
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_training_goes_on_from_its_state_and_begins_anew_from_plain_weights(deferred: bool) -> None:
+    torch.manual_seed(0)
+    plain, layer = layers()
+    statistics = MovingStatistics(layer) if deferred else None
+    for _ in range(3):
+        layer(torch.randn(4, 3).double()).sin().sum().backward()
+        if statistics:
+            statistics.update()
+    _, other = layers()
+    if deferred:
+        MovingStatistics(other)
+    other.load_state_dict(layer.state_dict())
+    x, task = torch.randn(4, 3).double(), torch.randn(4, 3).double()
+    results = [outcome(copy.deepcopy(one), x, task) for one in (layer, other)]
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs)
+    other.load_state_dict(plain.state_dict())
+    assert other.passes == 0
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        plain.load_state_dict(layer.state_dict())
+
+
 def test_conversion_to_sync_batch_norm_leaves_it_alone() -> None:
     network = nn.Sequential(nn.Linear(2, 3), convert_batch_norm(nn.BatchNorm1d(3), 1))
     converted: Any = nn.SyncBatchNorm.convert_sync_batchnorm(network)
@@ -243,7 +266,7 @@ def test_an_optimizer_and_weight_decay_see_the_parameters_only() -> None:
     _, layer = layers()
     MovingStatistics(layer)
     assert {name for name, _ in layer.named_parameters()} == {"weight", "bias"}
-    assert set(layer.state_dict()) == set(nn.BatchNorm1d(3).state_dict())
+    assert set(plain_state_dict(layer)) == set(nn.BatchNorm1d(3).state_dict())
 
 
 def test_the_recipe_decides_whether_encoders_have_moving_averages() -> None:

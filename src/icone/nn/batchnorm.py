@@ -15,6 +15,10 @@ MOMENTUM = 0.1
 """Momentum of the running statistics that evaluation uses, per 16 samples."""
 
 
+AVERAGES = ("moving", "gradient_means", "passes")
+"""Buffers of a moving-average BatchNorm that an ordinary one does not have."""
+
+
 class MovingAverageBatchNorm(nn.Module):
     """BatchNorm whose statistics reach back over the last passes, so that a batch may be one sample.
 
@@ -30,8 +34,9 @@ class MovingAverageBatchNorm(nn.Module):
     here the forward averages include the present pass, and weights are not centred.
 
     The layer updates its averages by itself, in every pass in training mode. `MovingStatistics` can take that over, so
-    that a compiled step does it for all layers at once. In evaluation, and in its `state_dict`, it is the layer that it
-    replaces: the averages of training are buffers that are not saved, and begin anew after a load.
+    that a compiled step does it for all layers at once. In evaluation it is the layer that it replaces. Its
+    `state_dict` has the averages besides, so that a training can go on. `plain_state_dict` leaves them out, and weights
+    of an ordinary network can be loaded: the averages then begin anew.
 
     >>> layer = MovingAverageBatchNorm(nn.BatchNorm1d(3), batch_size=1)
     >>> layer(torch.randn(2, 3)).shape          # two views of one sample
@@ -76,7 +81,7 @@ class MovingAverageBatchNorm(nn.Module):
             ("gradient_means", (2, self.num_features)),
             ("passes", ()),
         ):
-            self.register_buffer(name, torch.zeros(shape), persistent=False)
+            self.register_buffer(name, torch.zeros(shape))
         self.deferred = False
         self.pending: tuple[Tensor, Tensor, Tensor, int] | None = None
         """Deferred: what `moving`, the running statistics and `passes` become, and of how many passes that is."""
@@ -90,6 +95,11 @@ class MovingAverageBatchNorm(nn.Module):
         else:
             y = self._normalise(x)
         return cast(Tensor, self.act(self.drop(y)))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take over the weights of an ordinary layer too: its averages begin anew."""
+        begin_anew = {f"{prefix}{name}": torch.zeros_like(getattr(self, name)) for name in AVERAGES}
+        super()._load_from_state_dict(begin_anew | state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, rate={self.rate:.3g}"
@@ -343,17 +353,13 @@ class MovingStatistics:
             torch._foreach_add_([layer.gradient_means for layer, _ in reached], changes)
         self.begin()
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What continuing a training needs, by layer and name."""
-        return {
-            f"{name}/{kept}": getattr(layer, kept)
-            for name, layer in self.layers.items()
-            for kept in ("moving", "gradient_means", "passes")
-        }
 
-    @torch.no_grad()
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `tensors` gave."""
-        own = self.tensors()
-        for name, tensor in tensors.items():
-            own[name].copy_(tensor)
+def plain_state_dict(network: nn.Module) -> dict[str, Tensor]:
+    """The `state_dict` of a network as if its BatchNorm layers were ordinary ones, for a network that has such.
+
+    >>> sorted(plain_state_dict(MovingAverageBatchNorm(nn.BatchNorm1d(3), batch_size=1)))
+    ['bias', 'num_batches_tracked', 'running_mean', 'running_var', 'weight']
+    """
+    layers = [name for name, m in network.named_modules() if isinstance(m, MovingAverageBatchNorm)]
+    own = {f"{name}.{average}".lstrip(".") for name in layers for average in AVERAGES}
+    return {name: tensor for name, tensor in network.state_dict().items() if name not in own}

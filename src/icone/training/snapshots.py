@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from torch import nn
 
+from icone.nn import plain_state_dict
 from icone.runs import Run, write_tensors
 from icone.training.observers import Observer, Row
 
@@ -18,4 +19,4 @@ class Snapshots(Observer):
 
     def end_epoch(self, row: Row) -> None:
         if row["epoch"] in self.epochs:
-            write_tensors(self.run.snapshot_file(row["epoch"]), self.encoder.state_dict(), {})
+            write_tensors(self.run.snapshot_file(row["epoch"]), plain_state_dict(self.encoder), {})

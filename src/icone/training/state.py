@@ -117,7 +117,6 @@ def restore(step: TrainStep, saved: SavedState) -> None:
     _check_fits(step, saved)
     device = step.count.device
     step.method.load_state_dict(saved.part("method"))
-    step.batch_norms.load(saved.part("batch_norm"))
     load_optimizer_state(step, saved.part("optimizer"))
     step.meter.load(saved.part("meter"))
     step.count.fill_(saved.step)
@@ -147,7 +146,6 @@ def restore_extended(step: TrainStep, saved: SavedState, rows: list[int | None])
     fresh_method = step.method.state_dict()
     known_method = saved.part("method")
     step.method.load_state_dict({n: merged(n, fresh_method[n], t) for n, t in known_method.items()})
-    step.batch_norms.load(saved.part("batch_norm"))
     parameters = dict(step.method.named_parameters())
     moments: dict[str, Tensor] = {}
     for key, known in saved.part("optimizer").items():
@@ -174,7 +172,6 @@ def _check_fits(step: TrainStep, saved: SavedState, tables: tuple[str, ...] = ()
 def _tensors(step: TrainStep) -> dict[str, Tensor]:
     return {
         **{f"method/{name}": t for name, t in step.method.state_dict().items()},
-        **{f"batch_norm/{name}": t for name, t in step.batch_norms.tensors().items()},
         **{f"optimizer/{name}": t for name, t in optimizer_state(step).items()},
         **{f"meter/{name}": t for name, t in step.meter.state().items()},
         **{f"random/{name}": t for name, t in _random_state(step.count.device).items()},

@@ -93,7 +93,6 @@ class TrainStep:
         """Everything that a step changes, random generators and the place in the data aside."""
         return [
             *self.method.state_dict(keep_vars=True).values(),
-            *self.batch_norms.tensors().values(),
             *(tensor for state in self.optimizer.state.values() for tensor in state.values()),
             self.optimizer.param_groups[0]["lr"],
             *self.meter.tensors(),
