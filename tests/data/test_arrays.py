@@ -177,9 +177,13 @@ def test_without_zarr_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_orders_and_types_of_an_npy(tmp_path: Path, order: Any, dtype: str) -> None:
     array = np.asarray(RNG.integers(0, 2, (5, 6, 7)).astype(dtype), order=order)
     np.save(tmp_path / "a.npy", array)
-    read = open_source(str(tmp_path / "a.npy"), DataConfig())._read(3).array
+    source = open_source(str(tmp_path / "a.npy"), DataConfig())
+    read = source._read(3).array
     assert read.dtype == array.dtype
     np.testing.assert_array_equal(read, array[3][None])
+    rows: Any = source._store.load("array")  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(rows[1:4], array[1:4])
+    np.testing.assert_array_equal(rows[3:9], array[3:])
 
 
 def test_an_npy_in_fortran_order_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,25 +156,29 @@ class _Npy:
 
 
 class _Rows:
-    """The rows of an .npy, read when asked for.
+    """The rows of an .npy, read when asked for: one, or a range of them.
 
     They are not mapped into memory: a mapped file that is cut would end the process by a signal.
     """
 
     def __init__(self, path: Path, header: Header, offset: int) -> None:
         self._path = path
-        self._row = header._replace(shape=header.shape[1:])
+        self._header = header
         self._offset = offset
 
-    def __getitem__(self, rows: int | slice) -> Array:
-        """One row, or several that follow each other."""
-        start, *more = (rows.start, rows.stop - rows.start) if isinstance(rows, slice) else (rows,)
-        found: Array = np.empty((*more, *self._row.shape), self._row.dtype)
+    def __getitem__(self, place: int | slice) -> Array:
+        if not isinstance(place, slice):
+            (row,) = self[place : place + 1]
+            return np.asarray(row)
+        count, *shape = self._header.shape
+        start, stop, step = place.indices(count)
+        assert step == 1
+        rows: Array = np.empty((stop - start, *shape), self._header.dtype)
         with self._path.open("rb") as file:
-            file.seek(self._offset + start * self._row.nbytes)
-            if file.readinto(found.reshape(-1).view(np.uint8).data) < found.nbytes:
+            file.seek(self._offset + start * (self._header.nbytes // count))
+            if file.readinto(rows.reshape(-1).view(np.uint8).data) < rows.nbytes:
                 raise InputError("the file has become shorter since it was opened")
-        return found
+        return rows
 
 
 class _Npz:
