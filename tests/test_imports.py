@@ -8,7 +8,7 @@ from pathlib import Path
 import icone
 
 ROOMS = [
-    "errors", "recipe", "config", "data", "views", "encoders", "losses", "diversity", "methods", "runs", "training",
+    "errors", "validation", "terminal", "recipe", "config", "data", "views", "encoders", "losses", "diversity", "methods", "runs", "training",
     "evaluation", "building", "pretraining", "inference", "evaluating", "report", "experiments", "demo", "__init__",
     "cli", "__main__",
 ]  # fmt: skip

@@ -35,6 +35,16 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAI
 """Of these PyTorch raises only some as an error of their own type."""
 
 
+def one_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type where it has none.
+
+    >>> one_line(EOFError())
+    'EOFError'
+    """
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Say that `name` is no known `kind`, with the nearest names that are.
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.errors import InputError
+from icone.errors import one_line as one_line  # other files know it from here
 
 Array = npt.NDArray[Any]
 
@@ -129,16 +130,6 @@ class Source(ABC):
     @abstractmethod
     def _identity(self) -> str:
         """What tells this data from another with the same ids: file sizes, or shape and dtype."""
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an exception's message, or its type where it has none.
-
-    >>> one_line(EOFError())
-    'EOFError'
-    """
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:
