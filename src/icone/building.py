@@ -64,14 +64,22 @@ def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype 
 
 
 def pick_device(name: str) -> torch.device:
+    """The device of this name, which this PyTorch and this machine must have."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise InputError(f"unknown device {name!r}: use cpu, cuda or cuda:1") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("this machine has no CUDA device that PyTorch can use: --device cpu")
+    kind = getattr(torch, device.type, None)  # torch.cuda, torch.mps, torch.xpu, …
+    if device.type == "cpu":
+        count = 1
+    else:
+        count = kind.device_count() if hasattr(kind, "is_available") and kind.is_available() else 0
+    if count == 0:
+        raise InputError(f"this machine has no {device.type} device that PyTorch can use: --device cpu")
+    if (device.index or 0) >= count:
+        raise InputError(f"there is no {device}: the last is {device.type}:{count - 1}")
     return device
 
 

@@ -31,7 +31,7 @@ class Pretrain(PretrainConfig):
     out: Path | None = None
     """The run folder (default: runs/ and the name of the source)."""
     resume: bool = False
-    """Continue an interrupted run, bit for bit."""
+    """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads."""
     extend: bool = False
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
     seeds: int = 1
@@ -58,8 +58,8 @@ class Pretrain(PretrainConfig):
             _say(console, f"done: {', '.join(map(str, outs))}")
             return
         run = pretrain(**settings, out=self.out, resume=self.resume, extend=self.extend, console=console)
-        folder = shlex.quote(str(run.folder))
-        _say(console, f"done: {run.folder}  (next: icone evaluate {folder}, icone embed {folder} FOLDER)")
+        name = shlex.quote(str(run.folder))
+        _say(console, f"done: {run.folder}  (next: icone evaluate {name}, icone embed {name} FOLDER)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,8 @@ class Embed:
     """Leave out files that cannot be read, and list them."""
     batch_size: int = 16
     device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -92,6 +94,7 @@ class Embed:
             skip_unreadable=self.skip_unreadable,
             batch_size=self.batch_size,
             device=self.device,
+            cache=self.cache,
             console=console,
         )
         _say(console, f"wrote {len(table)} embeddings of {table.shape[1] - 2} features to {self.out}")
@@ -116,6 +119,8 @@ class Evaluate:
     geometry_instances: int = 256
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
     device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -131,6 +136,7 @@ class Evaluate:
             untrained=self.untrained,
             geometry_instances=self.geometry_instances,
             device=self.device,
+            cache=self.cache,
             console=console,
         )
         console.print(result_table(result))
@@ -170,6 +176,8 @@ class Report:
     """Show pictures of the samples, which needs the data."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -183,6 +191,7 @@ class Report:
             table=self.table,
             thumbnails=self.thumbnails,
             data_root=self.data_root,
+            cache=self.cache,
             console=console,
         )
         _say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB): open it in a browser")
@@ -208,8 +217,6 @@ class Figures:
     def run(self, console: Console) -> None:
         from icone.report import save_figures
 
-        if not self.run_folders:
-            raise InputError("figures need at least one run folder")
         paths = save_figures(
             self.run_folders, self.out, self.names, projection=self.projection, data_root=self.data_root
         )

@@ -19,10 +19,13 @@ from icone.evaluation.verdict import judge
 from icone.inference import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.methods import method_class
 from icone.runs import Run, replacing, write_json
+from icone.terminal import Terminal
+from icone.validation import check_arguments
 
 LIDAR_VIEWS = 10
 
 
+@check_arguments
 def evaluate(
     run: str | Path | Run,
     *,
@@ -33,6 +36,7 @@ def evaluate(
     untrained: bool = False,
     geometry_instances: int = 256,
     device: str = "auto",
+    cache: str | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Measure a run's encoder on the data it was trained on; written to its result.json and features.npz.
@@ -42,12 +46,12 @@ def evaluate(
     stratified share of `test_fraction`. `untrained` measures the encoder before training too.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    console = console or Console()
+    console = console or Terminal()
     with memory_errors():
         encoders = {"trained": load_encoder(run, device)}
         if untrained:
             encoders["untrained"] = untrained_encoder(run, device)
-        samples = _read(run, labels, data_root, official_test, test_fraction, console)
+        samples = _read(run, labels, data_root, official_test, test_fraction, cache, console)
         measured, features = {}, {}
         for name, encoder in encoders.items():
             features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
@@ -85,10 +89,21 @@ class _Samples:
 
 
 def _read(
-    run: Run, labels: Path | None, data_root: Path | None, official_test: bool, test_fraction: float, console: Console
+    run: Run,
+    labels: Path | None,
+    data_root: Path | None,
+    official_test: bool,
+    test_fraction: float,
+    cache: str | None,
+    console: Console,
 ) -> _Samples:
     config = run.config
-    config = dataclasses.replace(config, labels=labels or config.labels, data_root=data_root or config.data_root)
+    config = dataclasses.replace(
+        config,
+        labels=labels or config.labels,
+        data_root=data_root or config.data_root,
+        cache=cache or config.cache,
+    )
     preparation = Preparation.from_json(run.record["data"]["preparation"])
     instances = run.instances
     # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.

@@ -17,11 +17,14 @@ from icone.config import PretrainConfig
 from icone.data import Dataset, Preparation, load_for_inference
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract
-from icone.runs import Run, read_tensors, replacing
+from icone.runs import Run, read_tensors, refuse_own_file, replacing
+from icone.terminal import Terminal
+from icone.validation import check_arguments, check_target
 
 FORMATS = (".parquet", ".npz", ".csv")
 
 
+@check_arguments
 def load_encoder(run: str | Path | Run, device: str = "cpu") -> FrozenEncoder:
     """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids."""
     run = run if isinstance(run, Run) else Run.open(run)
@@ -41,6 +44,7 @@ def untrained_encoder(run: Run, device: str = "cpu") -> FrozenEncoder:
     return FrozenEncoder(encoder, preparation, make_views(config, preparation)).to(pick_device(device))
 
 
+@check_arguments
 def embed(
     run: str | Path | Run,
     source: str | Path | None = None,
@@ -50,6 +54,7 @@ def embed(
     skip_unreadable: bool = False,
     batch_size: int = 16,
     device: str = "auto",
+    cache: str | None = None,
     console: Console | None = None,
 ) -> pd.DataFrame:
     """Embeddings of a folder, an array file or a named set (default: the run's own data), one row per sample.
@@ -57,13 +62,18 @@ def embed(
     Columns: `id`, `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    console = console or Console()
+    console = console or Terminal()
     target = Path(out) if out is not None else None
     if target is not None and target.suffix not in FORMATS:
         raise InputError(f"cannot write {target}: the name must end in {', '.join(FORMATS)}")
+    if target is not None:
+        check_target(target)
+        refuse_own_file(target)
     config = dataclasses.replace(
         run.config, source=str(source or run.config.source), labels=None, skip_unreadable=skip_unreadable
     )
+    if cache is not None:
+        config = dataclasses.replace(config, cache=cache)
     if data_root is not None:
         config = dataclasses.replace(config, data_root=data_root)
     encoder = load_encoder(run, device)
@@ -106,9 +116,20 @@ def write_embeddings(table: pd.DataFrame, target: Path) -> None:
         if target.suffix == ".parquet":
             table.to_parquet(temporary, index=False)
         elif target.suffix == ".csv":
-            table.to_csv(temporary, index=False)
+            table.assign(**{name: table[name].map(_no_formula) for name in ("id", "path")}).to_csv(
+                temporary, index=False
+            )
         else:
             features = table.filter(regex=r"^f\d+$").to_numpy(np.float32)
             ids, paths = (table[column].to_numpy(str) for column in ("id", "path"))
             with temporary.open("wb") as file:
                 np.savez_compressed(file, id=ids, path=paths, features=features)
+
+
+def _no_formula(name: str) -> str:
+    """A relative path that a spreadsheet cannot take for a formula: `./` before a first character that begins one.
+
+    >>> _no_formula("=1+1.png"), _no_formula("scans/1.png")
+    ('./=1+1.png', 'scans/1.png')
+    """
+    return f"./{name}" if name.startswith(("=", "+", "-", "@")) else name

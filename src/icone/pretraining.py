@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,14 +22,17 @@ from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
 from icone.runs import Run, write_tensors
+from icone.terminal import Terminal
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.loggers import build_loggers
 from icone.training.observers import Observer
 from icone.training.snapshots import Snapshots
 from icone.training.state import load_state
+from icone.validation import check_arguments, check_folder
 from icone.views import Views
 
 
+@check_arguments
 def pretrain(
     source: str | Path,
     *,
@@ -43,15 +45,16 @@ def pretrain(
     """Train an encoder on unlabelled images or volumes and return its run folder.
 
     `settings` are the fields of `icone.config.PretrainConfig` (batch_size, epochs, method, size, …).
-    `out` is the run folder, by default `runs/` and the name of the source. `resume` continues an interrupted run
-    bit for bit; `extend` continues on a folder that has gained or lost files.
+    `out` is the run folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit
+    for bit on the same machine and software with the same number of threads; `extend` continues on a folder that has
+    gained or lost files.
     """
     known = {f.name for f in dataclasses.fields(PretrainConfig)}
     if unknown := settings.keys() - known:
         raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
     config = PretrainConfig(source=str(source), **settings)
     run = Run(out if out is not None else default_folder(config.source))
-    console = console or Console()
+    console = console or Terminal()
     check_start(run, resume, extend)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     with own_randomness(pick_device(config.device)), memory_errors():
@@ -80,7 +83,7 @@ def pretrain_many(
     With `resume` the finished ones are left as they are, the others continue or begin. A run that fails does not stop
     the others; its error is raised when they are done.
     """
-    first, console = configs[0], console or Console()
+    first, console = configs[0], console or Terminal()
     runs = [Run(out) for out in outs]
     for config, run in zip(configs, runs, strict=True):
         if other := different_data(first, config):
@@ -133,13 +136,7 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         raise InputError(f"{run.folder} already holds a run: continue it with --resume, or choose another --out")
     if (resume or extend) and not run.exists():
         raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
-    place = run.folder.absolute()
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir():
-        raise InputError(f"cannot write {run.folder}: {place} is a file; choose another --out")
-    if not os.access(place, os.W_OK):
-        raise InputError(f"no permission to write in {place}: choose another --out")
+    check_folder(run.folder)
 
 
 def _check_same(run: Run, config: PretrainConfig, extend: bool) -> None:
@@ -181,10 +178,10 @@ def _prepare(
             raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
         if extend:
             text = f"extending: {change if change else 'the files are the same'}"
-            console.print(text, highlight=False, soft_wrap=True)
+            console.print(text, highlight=False, soft_wrap=True, markup=False)
             rows = change.rows
     if parts.loader.device.type == "cuda":
-        console.print(f"note: {where_samples_are(parts.loader)}", highlight=False, soft_wrap=True)
+        console.print(f"note: {where_samples_are(parts.loader)}", highlight=False, soft_wrap=True, markup=False)
     run.describe(config, _facts(config, data, parts), _instances(data))
     observers = _observers(run, config, parts, display)
     with console.status("embedding") as status:

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+OWN_FILES = (
+    "config.json", "instances.json", "history.jsonl", "state", "snapshots", "encoder.safetensors", "features.npz",
+    "result.json", "tensorboard", "wandb", "wandb-run", "mlflow-run", ".lock",
+)  # fmt: skip
+"""Files and folders in a run folder that only the run itself writes."""
+
+
+def refuse_own_file(path: Path) -> None:
+    """Refuse to write over a file of a run folder."""
+    place = Path(os.path.realpath(path))
+    for folder in place.parents:
+        if Run(folder).exists() and place.relative_to(folder).parts[0] in OWN_FILES:
+            raise InputError(f"{path} is a file of the run {folder}: choose another --out")
+
+
 class Run:
     """A folder with everything about one pretraining run; reading it needs nothing else.
 

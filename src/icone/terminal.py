@@ -30,7 +30,7 @@ class Terminal(Console):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False} | settings)
 
-    def render_str(self, text: str, **settings: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **settings: Any) -> Text:
         """Called by rich for every text: printed, in a table or in a title."""
         return super().render_str(printable(text), **settings)
 

@@ -14,7 +14,7 @@ import numbers
 import os
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
@@ -125,7 +125,7 @@ def check_settings(config: Any, group: str = "") -> None:
 
     `group` is the name under which another dataclass holds this one.
     """
-    hints = _hints(type(config))
+    hints = _hints(config.__class__)
     for field in dataclasses.fields(config):
         if getattr(config, field.name) is field.default:
             continue
@@ -153,7 +153,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @functools.cache
-def _hints(annotated: Any) -> dict[str, Any]:
+def _hints(annotated: Hashable) -> dict[str, Any]:
     return typing.get_type_hints(annotated)
 
 

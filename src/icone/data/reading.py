@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -82,7 +83,7 @@ class Reading:
 
 def _check_outside(cache: Path, data: Path) -> None:
     """Refuse a cache among the data, where its arrays would be taken for samples; hidden folders are passed over."""
-    place, around = cache.resolve(), data.resolve()
+    place, around = (Path(os.path.realpath(path)) for path in (cache, data))
     if place.is_relative_to(around) and not any(part.startswith(".") for part in place.relative_to(around).parts):
         raise InputError(f"the cache {cache} lies inside the data {data}: choose another folder with --cache DIR")
 

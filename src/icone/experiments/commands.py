@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from icone.errors import InputError
 from icone.experiments.options import Options
+from icone.validation import check_settings
 
 if TYPE_CHECKING:
     from icone.experiments.engines.events import Engine
@@ -89,12 +91,13 @@ class PaperRun(Stored):
         engine, here = self._engine(store), self.engine == "local"
         tally = sweep(self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here)
         names = " ".join(self.experiments) + (" --smoke" if self.smoke else "")
-        place = f" --store {self.store}" if self.store else ""
+        place = f" --store {shlex.quote(str(self.store))}" if self.store else ""
         console.print(
             f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
             f"{tally.failed} failed  (next: icone paper show {names}{place})",
             highlight=False,
             soft_wrap=True,
+            markup=False,
         )
 
     def _engine(self, store: Store) -> Engine:
@@ -103,10 +106,7 @@ class PaperRun(Stored):
         from icone.building import pick_device
         from icone.experiments.executing import Setting
 
-        if self.workers is not None and self.workers < 1:
-            raise InputError(f"--workers must be at least 1, got {self.workers}")
-        if self.side_by_side < 1:
-            raise InputError(f"--side-by-side must be at least 1, got {self.side_by_side}")
+        check_settings(self)
         common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
         if self.engine == "ray":
             from icone.experiments.engines.cluster import RayEngine

@@ -39,7 +39,8 @@ def show(
         cells = experiment.grid(chosen)
         results = collect(cells, table)
         if experiment.runs and (results.runs.empty or (results.runs["status"] == "missing").all()):
-            console.print(f"no run of it has finished in {store.folder}: icone paper run {experiment.name}")
+            text = f"no run of it has finished in {store.folder}: icone paper run {experiment.name}"
+            console.print(text, markup=False)
             continue
         presentation = experiment.present(Scene(experiment.name, results, store, measurements))
         if experiment.runs and (other := _not_the_papers(chosen)):
@@ -52,7 +53,7 @@ def show(
             written += save_figure(figure, folder, name)
         if experiment.runs:
             written += _save_runs(results.runs, folder)
-        console.print(f"written to {folder}", highlight=False)
+        console.print(f"written to {folder}", highlight=False, markup=False)
     return written
 
 
