@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -71,11 +72,9 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise InputError(f"unknown device {name!r}: use cpu, cuda or cuda:1") from error
-    kind = getattr(torch, device.type, None)  # torch.cuda, torch.mps, torch.xpu, …
-    if device.type == "cpu":
-        count = 1
-    else:
-        count = kind.device_count() if hasattr(kind, "is_available") and kind.is_available() else 0
+    backend: Any = getattr(torch, device.type, None)  # torch.cuda, torch.mps, torch.xpu, …
+    is_there = device.type == "cpu" or (hasattr(backend, "is_available") and backend.is_available())
+    count = backend.device_count() if is_there else 0
     if count == 0:
         raise InputError(f"this machine has no {device.type} device that PyTorch can use: --device cpu")
     if (device.index or 0) >= count:

@@ -121,6 +121,8 @@ class IConELoss(nn.Module):
 
     def _check(self, embeddings: Tensor, index: Tensor) -> None:
         count, dim = self.anchors.weight.shape
+        if not (isinstance(embeddings, Tensor) and isinstance(index, Tensor)):
+            raise InputError(f"embeddings and index must be tensors, got {type(embeddings)} and {type(index)}")
         if embeddings.ndim != 3 or embeddings.shape[2] != dim or not embeddings.is_floating_point():
             raise InputError(
                 f"embeddings must be real numbers of shape (B, V, {dim}), as the anchors are, "

@@ -22,7 +22,8 @@ class Interruption:
 def watch_signals() -> Iterator[Interruption]:
     """Turn the first SIGINT, SIGTERM or SIGHUP (a closed terminal) into a request; a second one acts as usual.
 
-    A signal that the program was told to ignore stays ignored, as `nohup` wants it. Outside the main thread signals cannot be caught, and the program around us handles them.
+    A signal that the program was told to ignore stays ignored, as `nohup` wants it. Outside the main thread signals
+    cannot be caught, and the program around us handles them.
     """
     wish = Interruption()
     if threading.current_thread() is not threading.main_thread():
