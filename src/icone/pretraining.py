@@ -17,6 +17,7 @@ from rich.console import Console
 from icone.building import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
 from icone.config import PretrainConfig, differences, different_data
 from icone.data import Data, Loader, compare_instances, file_digest, load_data, where_samples_are
+from icone.data.reading import check_outside
 from icone.encoders import arrange_for_cuda, num_features
 from icone.errors import InputError
 from icone.evaluation.live import CollapseAlarm, LiveProbe, plan_probe
@@ -28,7 +29,7 @@ from icone.training.loggers import build_loggers
 from icone.training.observers import Observer
 from icone.training.snapshots import Snapshots
 from icone.training.state import load_state
-from icone.validation import check_arguments, check_folder
+from icone.validation import check_arguments, check_folder, user_path
 from icone.views import Views
 
 
@@ -56,6 +57,7 @@ def pretrain(
     run = Run(out if out is not None else default_folder(config.source))
     console = console or Terminal()
     check_start(run, resume, extend)
+    _check_outside_data(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     with own_randomness(pick_device(config.device)), memory_errors():
         if resume or extend:
@@ -89,6 +91,7 @@ def pretrain_many(
         if other := different_data(first, config):
             raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
         check_start(run, resume and run.exists(), extend=False)
+        _check_outside_data(run, config)
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
@@ -137,6 +140,12 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
     if (resume or extend) and not run.exists():
         raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
     check_folder(run.folder)
+
+
+def _check_outside_data(run: Run, config: PretrainConfig) -> None:
+    """Refuse a new run among the data: its features would be taken for a sample."""
+    if not run.exists():
+        check_outside(run.folder, user_path(config.source), "the run folder", "--out")
 
 
 def _check_same(run: Run, config: PretrainConfig, extend: bool) -> None:

@@ -171,7 +171,8 @@ class Run:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_text(path, text.encode("utf-8", "backslashreplace").decode())  # \udcff, of a name that is not UTF-8, is JSON
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,13 +12,14 @@ import inspect
 import math
 import numbers
 import os
+import tempfile
 import types
 import typing
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
-from icone.errors import InputError
+from icone.errors import InputError, one_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +34,7 @@ class Rule(NamedTuple):
 
 def at_least(low: float, most: float = math.inf) -> Rule:
     bound = "" if math.isinf(most) else f" and at most {most:,}"
-    return Rule(f"at least {low}{bound}", lambda value: low <= value <= most and math.isfinite(value))
+    return Rule(f"at least {low}{bound}", lambda value: low <= value <= most)
 
 
 def above(low: float, most: float) -> Rule:
@@ -271,6 +272,8 @@ def check_target(path: Path, flag: str = "out") -> None:
     """Refuse, before any work, a file that could not be written in the end."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder; give the name of a file with --{flag}")
+    if path.exists() and not path.is_file():  # a device, a pipe: a new file would take its place
+        raise InputError(f"cannot write {path}: it is no ordinary file; choose another --{flag}")
     check_folder(path.parent, flag)
 
 
@@ -282,5 +285,9 @@ def check_folder(folder: Path, flag: str = "out") -> None:
     if not place.is_dir():
         loop = "a link that leads nowhere" if place.is_symlink() else "a file"
         raise InputError(f"cannot write {folder}: {place} is {loop}; choose another --{flag}")
-    if not os.access(place, os.W_OK):
-        raise InputError(f"no permission to write in {place}: choose another --{flag}")
+    try:
+        tempfile.TemporaryFile(dir=place).close()  # more than rights can refuse: a read-only disk, /proc
+    except PermissionError as error:
+        raise InputError(f"no permission to write in {place}: choose another --{flag}") from error
+    except OSError as error:
+        raise InputError(f"cannot write in {place} ({one_line(error)}): choose another --{flag}") from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import multiprocessing
 import os
 import resource
@@ -18,6 +20,7 @@ import numpy.typing as npt
 import pytest
 
 from icone.data.cache import ABANDONED, SIGNATURE, TAG, Cache, cache_folder
+from icone.errors import InputError
 
 ROWS = np.random.default_rng(0).integers(0, 256, (6, 3, 40, 40), dtype=np.uint8)
 K, EARLIER = "0" * 32, "e" * 32
@@ -69,6 +72,8 @@ def test_folder_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder("auto") == Path.home() / ".cache" / "icone"
     assert cache_folder("~/kept") == Path.home() / "kept"
     assert cache_folder("off") is None
+    with pytest.raises(InputError, match="no such user"):
+        cache_folder("~nosuchuser/kept")
 
 
 def test_what_is_kept_is_an_ordinary_npy(cache: Cache, heard: Heard) -> None:
@@ -107,6 +112,128 @@ def test_a_damaged_description_and_a_short_file(cache: Cache, heard: Heard) -> N
     np.save(cache.folder / f"{K}.npy", ROWS[:5])
     assert keep(cache) is not None
     np.testing.assert_array_equal(contents(cache), ROWS)
+
+
+@pytest.mark.parametrize("size", [0, 5, 10, 127, 128, 4928, -1])
+def test_a_file_cut_short_is_damaged_and_made_anew(cache: Cache, heard: Heard, size: int) -> None:
+    keep(cache)
+    data = cache.folder / f"{K}.npy"
+    os.truncate(data, size % data.stat().st_size)
+    assert not cache.is_intact(K)
+    assert cache.open(K) is None
+    assert "made anew" in heard[0]
+    assert files(cache) == []
+    keep(cache)
+    np.testing.assert_array_equal(contents(cache), ROWS)
+
+
+def test_a_file_cut_short_while_it_is_read(cache: Cache) -> None:
+    rows = keep(cache)
+    rows.read(np.arange(6))
+    os.truncate(cache.folder / f"{K}.npy", 128 + 4800 * 2 + 9)
+    copy, damaged = rows.read(np.arange(6))
+    assert damaged == [2, 3, 4, 5]
+    np.testing.assert_array_equal(copy[:2], ROWS[:2])
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        b"[]", b"17", b"{", b"{}", b"\xff",
+        *(
+            json.dumps({"kind": "samples", "source": "s", "shape": shape, "dtype": dtype, "checksums": sums}).encode()
+            for shape, dtype, sums in [
+                ([], "uint8", []), ([6, 3, 40, 40], "O", [0] * 6), ([6, "x"], "f9", None), ([10**18, 9], "u1", [0]),
+                ({"6": 3}, "uint8", [0]), ([6, 3, 40, 40], "uint8", [0] * 5),
+            ]
+        ),
+    ],
+)  # fmt: skip
+def test_a_description_that_makes_no_sense_is_damaged(cache: Cache, heard: Heard, about: bytes) -> None:
+    keep(cache)
+    seal = hashlib.blake2b(about, digest_size=16).hexdigest().encode()  # anybody can write one
+    (cache.folder / f"{K}.json").write_bytes(seal + b"\n" + about)
+    assert not cache.is_intact(K)
+    cache.entries()
+    assert cache.open(K) is None
+    assert "made anew" in heard[0]
+
+
+STRANGERS = ["notes.json", "mine.npy", "x.tmp", "report.csv", f"{K}.txt", f"{K[:-1]}.npy", f"x{K}.json", f"{K}.tmp"]
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_folder_with_files_of_its_user_is_no_cache(tmp_path: Path, heard: Heard, name: str) -> None:
+    (tmp_path / name).write_text("dear")
+    os.utime(tmp_path / name, (0, 0))
+    with pytest.raises(InputError, match="is not a cache of icone"):
+        Cache(tmp_path, heard.append)
+    (tmp_path / TAG).write_bytes(SIGNATURE.splitlines(keepends=True)[0])  # the cache of another program
+    with pytest.raises(InputError, match="is not a cache of icone"):
+        Cache(tmp_path, heard.append)
+    assert (tmp_path / name).read_text() == "dear"
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_files_of_its_user_in_a_cache_are_left_alone(cache: Cache, name: str) -> None:
+    keep(cache)
+    (cache.folder / name).write_text("dear")
+    os.utime(cache.folder / name, (0, 0))
+    again = Cache(cache.folder, print)
+    assert keep(again, EARLIER) is not None
+    assert again.clear() == 0
+    assert files(cache) == [name]
+    assert keep(again) is not None  # it still is a cache
+
+
+def test_an_old_cache_without_a_tag_is_adopted_if_all_of_it_is_sealed(cache: Cache, heard: Heard) -> None:
+    keep(cache)
+    keep(cache, EARLIER)
+    (cache.folder / TAG).unlink()
+    again = Cache(cache.folder, heard.append)
+    np.testing.assert_array_equal(contents(again), ROWS)
+    keep(again)
+    assert (cache.folder / TAG).read_bytes() == SIGNATURE
+    (cache.folder / TAG).unlink()
+    flip(cache.folder / f"{EARLIER}.json", 60)
+    with pytest.raises(InputError, match="is not a cache"):
+        Cache(cache.folder, heard.append)
+
+
+def test_the_users_own_cache_folder_may_hold_more(
+    tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "icone" / "links").mkdir(parents=True)
+    own = Cache(tmp_path / "icone", heard.append)
+    assert keep(own) is not None
+    own.clear()
+    assert files(own) == ["links"]
+
+
+def test_entries_of_another_user_are_passed_over(cache: Cache, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(cache)
+    real = Path.read_bytes
+
+    def hidden(path: Path) -> bytes:
+        if path.name == f"{K}.json":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    failing = (pytest.fail("prepared") for _ in ROWS)
+
+    def not_mine(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", hidden)
+        patch.setattr(Path, "unlink", not_mine)
+        assert cache.open(K) is None
+        assert "another user" in heard[0]
+        assert cache.write(K, failing, ROWS.shape, "uint8", {}) is None  # its rows are not even prepared
+        assert cache.entries() == []
+        assert cache.clear() == 2
+    np.testing.assert_array_equal(contents(Cache(cache.folder, print)), ROWS)
 
 
 def test_a_row_is_checked_once(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Reading:
         self._progress = progress
         folder = cache_folder(config.cache)
         if folder and isinstance(source, FolderSource):
-            _check_outside(folder, source.folder)
+            check_outside(folder, source.folder, "the cache", "--cache DIR")
         self._cache = SourceCache(source, folder, report or _warn) if folder else None
 
     def inspect(self, positions: Sequence[int]) -> Inspection:
@@ -81,11 +81,11 @@ class Reading:
         return (free_bytes() + self._source.recalled.nbytes) / 2
 
 
-def _check_outside(cache: Path, data: Path) -> None:
-    """Refuse a cache among the data, where its arrays would be taken for samples; hidden folders are passed over."""
-    place, around = (Path(os.path.realpath(path)) for path in (cache, data))
+def check_outside(folder: Path, data: Path, what: str, flag: str) -> None:
+    """Refuse a folder among the data, where its arrays would be taken for samples; hidden folders are passed over."""
+    place, around = (Path(os.path.realpath(path)) for path in (folder, data))
     if place.is_relative_to(around) and not any(part.startswith(".") for part in place.relative_to(around).parts):
-        raise InputError(f"the cache {cache} lies inside the data {data}: choose another folder with --cache DIR")
+        raise InputError(f"{what} {folder} lies inside the data {data}: choose another folder with {flag}")
 
 
 def _warn(text: str) -> None:
