@@ -101,16 +101,16 @@ class Rows:
 
     def read(self, rows: npt.NDArray[np.int64]) -> tuple[Array, list[int]]:
         """A copy of the given rows, and which of its rows are damaged."""
-        copy: Array = np.zeros((len(rows), *self._shape), self._dtype)
+        copy: Array = np.empty((len(rows), self._row_bytes), np.uint8)
         damaged = []
         for place, row in enumerate(rows.tolist()):
-            content = copy[place].reshape(-1).view(np.uint8).data
+            content = copy[place].data
             is_whole = _read_into(content, self._file, self._start + row * self._row_bytes)
             if not (self._checked[row] and is_whole):
-                self._checked[row] = zlib.crc32(content) == self._checksums[row]
+                self._checked[row] = is_whole and zlib.crc32(content) == self._checksums[row]
             if not self._checked[row]:
                 damaged.append(place)
-        return copy, damaged
+        return copy.view(self._dtype).reshape(len(rows), *self._shape), damaged
 
 
 class Cache:
@@ -310,9 +310,11 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 def _read_into(buffer: memoryview, file: int, start: int) -> bool:
     """Fill a buffer from a file; False where the file ends before, or cannot be read."""
     done = 0
-    with contextlib.suppress(OSError):
+    try:
         while done < len(buffer) and (read := os.preadv(file, [buffer[done:]], start + done)):
             done += read
+    except OSError:
+        return False
     return done == len(buffer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -102,6 +103,9 @@ class IConELoss(nn.Module):
         init_unit: bool = False,
     ) -> None:
         super().__init__()
+        for name, value in {"num_instances": num_instances, "dim": dim}.items():
+            if not isinstance(value, numbers.Integral) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         self.anchors = AnchorTable(num_instances, dim, init_std, init_unit)
         self.weights = {
             "view_consistency": view_weight,
