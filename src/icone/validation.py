@@ -178,8 +178,8 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
     for arm in arms:
         fits, converted = (True, value) if isinstance(value, Path) and Path in arms else _fit(value, arm)
         if fits:
-            if converted == "":
-                raise refused(name, "an empty one", "a text")
+            if converted == "" and Path in arms:  # it would be the current folder
+                raise refused(name, "an empty text", "a path")
             if Path in arms and isinstance(converted, (str, Path)) and str(converted).startswith("~"):
                 return type(converted)(user_path(converted))
             return converted

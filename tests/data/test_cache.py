@@ -72,6 +72,8 @@ def test_folder_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder("auto") == Path.home() / ".cache" / "icone"
     assert cache_folder("~/kept") == Path.home() / "kept"
     assert cache_folder("off") is None
+    with pytest.raises(InputError, match="is empty"):
+        cache_folder("")
     with pytest.raises(InputError, match="no such user"):
         cache_folder("~nosuchuser/kept")
 

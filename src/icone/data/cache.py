@@ -51,6 +51,8 @@ def cache_folder(setting: str) -> Path | None:
     """The folder that `--cache` names: `auto` is the user's cache folder, `off` is none."""
     if setting == "off":
         return None
+    if not setting:
+        raise InputError("--cache is empty: name a folder, or off")
     return _own_folder() if setting == "auto" else user_path(setting)
 
 

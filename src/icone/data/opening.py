@@ -31,6 +31,8 @@ def _open(spec: str, config: DataConfig) -> Source:
         return open_medmnist(spec, config.data_root, config.split)
     if spec.startswith("synthetic:"):
         return open_synthetic(spec, config.split)
+    if not spec:
+        raise InputError("the source is empty; give a folder, an array file, medmnist:NAME or synthetic:NAME")
     path = user_path(spec)
     if path.suffix.lower() in SUFFIXES:
         return ArraySource(path, config.split)
