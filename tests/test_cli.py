@@ -118,9 +118,9 @@ def test_cache_is_shown_checked_and_cleared(tmp_path: Path, capsys: pytest.Captu
     largest.write_bytes(largest.read_bytes()[:-4] + b"oops")
     assert main(["cache", str(cache), "--check"]) == 0
     assert f"{largest.stem} was damaged and is deleted" in capsys.readouterr().out
-    assert len(list(cache.iterdir())) == 2
+    assert len(list(cache.iterdir())) == 3
     assert main(["cache", str(cache), "--clear"]) == 0
-    assert list(cache.iterdir()) == []
+    assert [path.name for path in cache.iterdir()] == ["CACHEDIR.TAG"]
     assert main(["cache", "off"]) == 2
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from icone.config import PretrainConfig, from_json, to_json
 from icone.encoders import build_encoder, check_batch_norm, num_features
 from icone.encoders.layers import PatchConv2d, SmallMapConv3d, StemConv3d, fold_stem, halving_maximum
 from icone.errors import InputError
@@ -150,3 +151,14 @@ def test_the_pool_of_a_single_volume_shows_its_layout() -> None:
     """Convolutions look at strides, and that of a batch of one may be anything: they must find channels last."""
     x = torch.rand(1, 4, 8, 8, 8).to(memory_format=torch.channels_last_3d)
     assert halving_maximum(x).stride() == (4 * 4**3, 1, 4 * 4**2, 4 * 4, 4)
+
+
+@pytest.mark.parametrize("name", ["resnet18.a1_in1k", "vit_small_patch16_224.augreg_in21k", "resnet10t.nonsense"])
+def test_a_name_of_trained_weights_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"names trained weights.*write {name.partition('.')[0]}$"):
+        build_encoder(name, spatial_dims=2, in_channels=3, size=32)
+
+
+def test_a_run_stored_under_such_a_name_can_still_be_opened() -> None:
+    plain = to_json(PretrainConfig(source="scans")) | {"encoder": "resnet18.a1_in1k"}
+    assert from_json(plain).encoder == "resnet18"

@@ -8,9 +8,9 @@ from pathlib import Path
 import icone
 
 ROOMS = [
-    "nn", "errors", "files", "recipe", "config", "data", "views", "encoders", "losses", "diversity", "methods", "runs",
-    "training", "evaluation", "building", "pretraining", "inference", "evaluating", "report", "experiments", "demo",
-    "__init__", "cli", "__main__",
+    "nn", "errors", "validation", "terminal", "files", "recipe", "config", "data", "views", "encoders", "losses",
+    "diversity", "methods", "runs", "training", "evaluation", "building", "pretraining", "inference", "evaluating",
+    "report", "experiments", "demo", "__init__", "cli", "__main__",
 ]  # fmt: skip
 EXCEPTIONS = {("runs.py", "report")}
 """`Run.plot_…` are conveniences for notebooks: imports inside a method, of what the user asks to see."""

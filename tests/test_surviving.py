@@ -106,7 +106,7 @@ def test_kill_9_at_a_hundred_random_instants(tmp_path: Path) -> None:
     assert outcome(Run(tmp_path / "killed")) == outcome(Run(tmp_path / "undisturbed"))
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_saves_and_resume_goes_on(
     which: signal.Signals, undisturbed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -71,14 +72,20 @@ def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype 
 
 
 def pick_device(name: str) -> torch.device:
+    """The device of this name, which this PyTorch and this machine must have."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise InputError(f"unknown device {name!r}: use cpu, cuda or cuda:1") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("this machine has no CUDA device that PyTorch can use: --device cpu")
+    backend: Any = getattr(torch, device.type, None)  # torch.cuda, torch.mps, torch.xpu, …
+    is_there = device.type == "cpu" or (hasattr(backend, "is_available") and backend.is_available())
+    count = backend.device_count() if is_there else 0
+    if count == 0:
+        raise InputError(f"this machine has no {device.type} device that PyTorch can use: --device cpu")
+    if (device.index or 0) >= count:
+        raise InputError(f"there is no {device}: the last is {device.type}:{count - 1}")
     return device
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import shlex
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +18,10 @@ import tyro
 from rich.console import Console
 
 from icone.config import PretrainConfig
-from icone.errors import InputError, InterruptedRun, TrainingError
+from icone.errors import InputError, InterruptedRun, TrainingError, is_out_of_memory, one_line
 from icone.experiments.commands import Paper
+from icone.terminal import Terminal, standard_streams
+from icone.validation import check_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +31,7 @@ class Pretrain(PretrainConfig):
     out: Path | None = None
     """The run folder (default: runs/ and the name of the source)."""
     resume: bool = False
-    """Continue an interrupted run, bit for bit."""
+    """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads."""
     extend: bool = False
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
     adjust: bool = False
@@ -43,8 +49,6 @@ class Pretrain(PretrainConfig):
         from icone.pretraining import default_folder, pretrain, pretrain_many
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
-        if self.seeds < 1:
-            raise InputError(f"--seeds must be at least 1, got {self.seeds}")
         if self.seeds > 1:
             if self.extend or self.adjust:
                 raise InputError(
@@ -55,7 +59,7 @@ class Pretrain(PretrainConfig):
             configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]
             outs = [folder / f"seed-{seed}" for seed in seeds]
             pretrain_many(configs, outs, resume=self.resume, console=console)
-            console.print(f"done: {', '.join(map(str, outs))}")
+            _say(console, f"done: {', '.join(map(str, outs))}")
             return
         run = pretrain(
             **settings, out=self.out, resume=self.resume, extend=self.extend, adjust=self.adjust, console=console
@@ -80,6 +84,8 @@ class Embed:
     """Leave out files that cannot be read, and list them."""
     batch_size: int = 16
     device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -94,9 +100,10 @@ class Embed:
             skip_unreadable=self.skip_unreadable,
             batch_size=self.batch_size,
             device=self.device,
+            cache=self.cache,
             console=console,
         )
-        console.print(f"wrote {len(table)} embeddings of {table.shape[1] - 2} features to {self.out}")
+        _say(console, f"wrote {len(table)} embeddings of {table.shape[1] - 2} features to {self.out}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +125,8 @@ class Evaluate:
     geometry_instances: int = 256
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
     device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -133,6 +142,7 @@ class Evaluate:
             untrained=self.untrained,
             geometry_instances=self.geometry_instances,
             device=self.device,
+            cache=self.cache,
             console=console,
         )
         console.print(result_table(result))
@@ -175,6 +185,8 @@ class Report:
     """Show pictures of the samples, which needs the data."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -188,9 +200,10 @@ class Report:
             table=self.table,
             thumbnails=self.thumbnails,
             data_root=self.data_root,
+            cache=self.cache,
             console=console,
         )
-        console.print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB): open it in a browser")
+        _say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +230,7 @@ class Figures:
             self.run_folders, self.out, self.names, projection=self.projection, data_root=self.data_root
         )
         for path in paths:
-            console.print(f"wrote {path}", highlight=False)
+            _say(console, f"wrote {path}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,30 +281,88 @@ Command = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the return value is the exit code."""
-    errors = Console(stderr=True)
+    """Run one command; the return value is the exit code.
+
+    0: done. 2: something given is wrong, or a file or disk refuses. 3: training cannot go on. 70: a mistake of ours.
+    74: standard output could not be written. 130: interrupted.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with standard_streams() as output:
+        try:
+            code = _run(words, Terminal(stderr=True))
+        except SystemExit as end:  # flags that cannot be parsed, --help
+            code = end.code if isinstance(end.code, int) else 0
+        output.flush()
+        if output.error is None:
+            return code
+        _say(Terminal(stderr=True), f"error: cannot write to standard output ({one_line(output.error)})")
+        return code or 74
+
+
+def _run(words: Sequence[str], errors: Console) -> int:
+    """The boundary: whatever a command raises becomes a sentence and an exit code."""
     try:
+        _check_words(words)
         command = tyro.cli(Command, prog="icone", args=words, description=__doc__)
-        command.run(Console())
-    except InputError as error:
-        return _fail(errors, "error", error, 2, words)
-    except TrainingError as error:
-        return _fail(errors, "training stopped", error, 3, words)
+        check_settings(command.verb if isinstance(command, Paper) else command)
+        command.run(Terminal())
+        return 0
     except InterruptedRun as error:
         _say(errors, f"{error}. Go on with: {shlex.join(['icone', *_to_go_on(words)])}")
         return 130
     except KeyboardInterrupt:
-        errors.print("interrupted")
+        _say(errors, "interrupted")
         return 130
-    return 0
+    except Exception as error:  # the last place where a person can be told in a sentence
+        if "--debug" in words:
+            raise
+        sentence, code = _explained(error)
+        _say(errors, sentence)
+        return code
 
 
-def _fail(errors: Console, word: str, error: Exception, code: int, words: Sequence[str]) -> int:
-    if "--debug" in words:
-        raise error
-    _say(errors, f"{word}: {error}")
-    return code
+def _explained(error: Exception) -> tuple[str, int]:
+    """What to tell a person about an error, and the exit code."""
+    if isinstance(error, InputError):
+        return f"error: {error}", 2
+    if isinstance(error, TrainingError):
+        return f"training stopped: {error}", 3
+    if isinstance(error, OSError) and (error.filename or error.errno in REFUSED_BY_THE_SYSTEM):
+        return f"error: {_refusal(error)}", 2
+    if is_out_of_memory(error):
+        return f"error: not enough memory ({one_line(error)})", 2
+    return (
+        f"error: this is a mistake of icone, not yours ({type(error).__name__}: {one_line(error)}). "
+        f"The traceback is in {_write_traceback(error)}: please report it",
+        70,
+    )
+
+
+REFUSED_BY_THE_SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
+
+
+def _refusal(error: OSError) -> str:
+    paths = " and ".join(os.fsdecode(name) for name in (error.filename, error.filename2) if name)
+    reason = error.strerror or one_line(error)
+    return f"cannot use {paths}: {reason}" if paths else reason
+
+
+def _write_traceback(error: Exception) -> str:
+    try:
+        number, name = tempfile.mkstemp(prefix="icone-traceback-", suffix=".txt")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError as refusal:
+        return f"nowhere, because the temporary folder refuses it ({one_line(refusal)}); --debug shows it"
+    return name
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse empty words, which would be taken for the current folder."""
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "" or (word.startswith("--") and word.endswith("=")):
+            flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")
+            raise InputError(f"{flag} is empty: give a value, or leave it out")
 
 
 def _to_go_on(words: Sequence[str]) -> list[str]:
@@ -301,4 +372,4 @@ def _to_go_on(words: Sequence[str]) -> list[str]:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    console.print(text, soft_wrap=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from icone.errors import InputError, unknown_name
+from icone.errors import InputError
+from icone.validation import check_settings, refused
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
 
@@ -228,50 +227,14 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
     """A folder of images or volumes, an .npy/.npz/.zarr file, `medmnist:NAME@SIZE` or `synthetic:NAME`."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no run can use; what depends on the data is checked where it is known."""
-        for name in ("data_root", "labels"):  # a text is as good as a path
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else Path(value))
-        object.__setattr__(self, "cache", str(self.cache))
-        _require("views", self.views, self.views >= 2, "at least 2, because views of one instance are compared")
-        _require("batch-size", self.batch_size, self.batch_size >= 1, "at least 1")
-        _require("epochs", self.epochs, self.epochs >= 1, "at least 1")
-        _require("accumulate", self.accumulate, self.accumulate >= 1, "at least 1")
-        _require("lr", self.lr, self.lr > 0, "above 0")
-        _require("weight-decay", self.weight_decay, self.weight_decay >= 0, "0 or more")
-        _require(
-            "clip-gradient",
-            self.clip_gradient,
-            self.clip_gradient is None or self.clip_gradient > 0,
-            "above 0",
-        )
-        _require("test-fraction", self.test_fraction, 0 <= self.test_fraction < 1, "in [0, 1)")
-        if self.window is not None:
-            object.__setattr__(self, "window", _window(self.window))
-            if self.intensity != "auto":
-                raise InputError(f"--window replaces --intensity {self.intensity}: give one of the two")
-        _require("size", self.size, self.size is None or self.size >= 8, "at least 8")
-        _require("workers", self.workers, self.workers >= 1, "at least 1")
-        _require("probe-every", self.probe_every, self.probe_every >= 0, "0 or more")
+        """Refuse what no run can use; what depends on the data is checked where it is known."""
+        check_settings(self)
+        if self.window is not None and self.intensity != "auto":
+            raise InputError(f"--window replaces --intensity {self.intensity}: give one of the two")
         if self.stop_on_collapse and self.probe_every == 0:
             raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
-        for name in self.log:
-            if name not in typing.get_args(Logger):
-                raise unknown_name("logger", name, typing.get_args(Logger))
-
-
-def _require(flag: str, value: object, fine: bool, wanted: str) -> None:
-    if not fine:
-        raise InputError(f"--{flag} must be {wanted}, got {value}")
-
-
-def _window(given: Any) -> tuple[float, float]:
-    try:
-        low, high = (float(end) for end in given)
-    except (TypeError, ValueError):
-        low = high = math.nan
-    _require("window", given, math.isfinite(low) and math.isfinite(high) and low < high, "two numbers, LOW < HIGH")
-    return low, high
+        if self.snapshots and max(self.snapshots) >= self.epochs:
+            raise refused("snapshots", self.snapshots, f"below --epochs {self.epochs}, because epochs count from 0")
 
 
 def to_json(config: PretrainConfig) -> dict[str, Any]:
@@ -281,8 +244,17 @@ def to_json(config: PretrainConfig) -> dict[str, Any]:
 
 
 def from_json(plain: dict[str, Any]) -> PretrainConfig:
-    """Rebuild a configuration; a field that this version does not know is an error, a missing one a default."""
-    config: PretrainConfig = _build(PretrainConfig, plain)
+    """Rebuild a configuration; a field that this version does not know is an error, a missing one a default.
+
+    Its folder for the cache is not taken over: whoever opens a run folder, perhaps a stranger's, has a cache of their
+    own. Nor is the tag of an encoder's name (`resnet18.a1_in1k`), which names weights that the run never had.
+    """
+    if not isinstance(plain, dict) or not isinstance(plain.get("source"), str):
+        raise InputError("the stored configuration is damaged: it does not name its source")
+    kept = {"cache": "off" if plain.get("cache") == "off" else "auto"}
+    if isinstance(name := plain.get("encoder"), str):
+        kept["encoder"] = name.partition(".")[0]
+    config: PretrainConfig = _build(PretrainConfig, plain | kept)
     return config
 
 
@@ -333,15 +305,6 @@ def _build(kind: type[Any], plain: dict[str, Any]) -> Any:
 
 
 def _restore(hint: Any, value: Any) -> Any:
-    """Give a JSON value back the type of its field: nested dataclass, path or tuple."""
-    if isinstance(hint, types.UnionType):
-        hint = next(arm for arm in typing.get_args(hint) if arm is not types.NoneType)
-    if value is None:
-        return None
-    if dataclasses.is_dataclass(hint):
-        return _build(typing.cast(type, hint), value)
-    if hint is Path:
-        return Path(value)
-    if typing.get_origin(hint) is tuple:
-        return tuple(value)
-    return value
+    """Build a nested dataclass from its dictionary; the configuration gives all other values their types."""
+    nested = dataclasses.is_dataclass(hint) and isinstance(value, dict)
+    return _build(typing.cast(type, hint), value) if nested else value

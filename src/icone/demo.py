@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from icone.config import PretrainConfig, differences
 from icone.errors import InputError
 from icone.evaluating import evaluate, result_table
 from icone.pretraining import pretrain
-from icone.runs import Run
+from icone.runs import OWN_FILES, Run
 
 # Small networks, so that a few thousand steps of batch size 1 take a minute or so.
 EXPERIMENTS: dict[str, dict[str, Any]] = {
@@ -27,19 +29,35 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+COMMON: dict[str, Any] = {"lr": 3e-4, "batch_size": 1, "test_fraction": 0.4}
+
+
 def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
     """Pretrain and evaluate on a 3D and a 2D set; prints and returns untrained against trained."""
+    for name, settings in EXPERIMENTS.items():
+        _check_own(out / name, PretrainConfig(**settings, **COMMON))
     results = {}
     for name, settings in EXPERIMENTS.items():
         folder = out / name
         if folder.exists():
-            if not Run(folder).exists():
-                raise InputError(f"{folder} is in the way and is no earlier demo: choose another --out")
             shutil.rmtree(folder)
         console.rule(f"{name}: {settings['source']}, batch size 1, no labels")
-        pretrain(**settings, lr=3e-4, batch_size=1, test_fraction=0.4, out=folder, console=console)
+        pretrain(**settings, **COMMON, out=folder, console=console)
         results[name] = evaluate(folder, untrained=True, geometry_instances=64, console=console)
     for name, result in results.items():
         console.rule(name)
         console.print(result_table(result))
     return results
+
+
+def _check_own(folder: Path, config: PretrainConfig) -> None:
+    """Refuse a folder unless it holds nothing but an earlier run of this very configuration."""
+    if not os.path.lexists(folder):
+        return
+    run = Run(folder)
+    is_demo = folder.is_dir() and not folder.is_symlink() and run.exists() and run.config.source == config.source
+    strange = sorted({path.name for path in folder.iterdir()} - set(OWN_FILES)) if is_demo else []
+    if not is_demo or differences(run.config, config):
+        raise InputError(f"{folder} is in the way and is no earlier demo: choose another --out")
+    if strange:
+        raise InputError(f"{folder / strange[0]} was not written by the demo, which would delete it: move it away")

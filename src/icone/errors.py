@@ -81,6 +81,16 @@ def is_disk_full(error: BaseException) -> bool:
     return False
 
 
+def one_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type where it has none.
+
+    >>> one_line(EOFError())
+    'EOFError'
+    """
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Say that `name` is no known `kind`, with the nearest names that are.
 

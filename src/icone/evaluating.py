@@ -24,10 +24,13 @@ from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.inference import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.methods import method_class
 from icone.runs import Run, replacing, write_json
+from icone.terminal import Terminal
+from icone.validation import check_arguments
 
 LIDAR_VIEWS = 10
 
 
+@check_arguments
 def evaluate(
     run: str | Path | Run,
     *,
@@ -38,6 +41,7 @@ def evaluate(
     untrained: bool = True,
     geometry_instances: int = 256,
     device: str = "auto",
+    cache: str | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Measure a run's encoder on the data it was trained on; written to its result.json and features.npz.
@@ -49,10 +53,10 @@ def evaluate(
     `untrained` it can only tell a collapse.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    console = console or Console()
+    console = console or Terminal()
     with memory_errors():
         encoders = {"trained": load_encoder(run, device)}
-        samples = _read(run, labels, data_root, official_test, test_fraction, console)
+        samples = _read(run, labels, data_root, official_test, test_fraction, cache, console)
         if untrained:
             encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device)
         measured: dict[str, dict[str, Any]] = {}
@@ -102,10 +106,21 @@ class _Samples:
 
 
 def _read(
-    run: Run, labels: Path | None, data_root: Path | None, official_test: bool, test_fraction: float, console: Console
+    run: Run,
+    labels: Path | None,
+    data_root: Path | None,
+    official_test: bool,
+    test_fraction: float,
+    cache: str | None,
+    console: Console,
 ) -> _Samples:
     config = run.config
-    config = dataclasses.replace(config, labels=labels or config.labels, data_root=data_root or config.data_root)
+    config = dataclasses.replace(
+        config,
+        labels=labels or config.labels,
+        data_root=data_root or config.data_root,
+        cache=cache or config.cache,
+    )
     preparation = run.preparation
     instances = run.instances
     if official_test:

@@ -19,8 +19,10 @@ from icone.data.labels import without_formula
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError, printable
 from icone.evaluation.features import FrozenEncoder, extract
-from icone.runs import Run, load_weights, replacing
+from icone.runs import Run, load_weights, refuse_own_file, replacing
+from icone.terminal import Terminal
 from icone.training.place import kept_random_state
+from icone.validation import check_arguments, check_target
 
 FORMATS = (".parquet", ".npz", ".csv")
 CALIBRATION_VIEWS = 2
@@ -29,6 +31,7 @@ CALIBRATION_SEED = 30_000
 """Draws these views, whatever the seed of the run: all untrained encoders see the same."""
 
 
+@check_arguments
 def load_encoder(run: str | Path | Run, device: str = "cpu") -> FrozenEncoder:
     """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids."""
     run = run if isinstance(run, Run) else Run.open(run)
@@ -65,6 +68,7 @@ def _new_encoder(run: Run) -> FrozenEncoder:
     return FrozenEncoder(encoder, preparation, make_views(config, preparation))
 
 
+@check_arguments
 def embed(
     run: str | Path | Run,
     source: str | Path | None = None,
@@ -74,6 +78,7 @@ def embed(
     skip_unreadable: bool = False,
     batch_size: int = 16,
     device: str = "auto",
+    cache: str | None = None,
     console: Console | None = None,
 ) -> pd.DataFrame:
     """Embeddings of a folder, an array file or a named set (default: the run's own data), one row per sample.
@@ -82,13 +87,18 @@ def embed(
     characters and bytes that are not UTF-8 in names are written as backslash escapes.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    console = console or Console()
+    console = console or Terminal()
     target = Path(out) if out is not None else None
     if target is not None and target.suffix not in FORMATS:
         raise InputError(f"cannot write {target}: the name must end in {', '.join(FORMATS)}")
+    if target is not None:
+        check_target(target)
+        refuse_own_file(target)
     config = dataclasses.replace(
         run.config, source=str(source or run.config.source), labels=None, skip_unreadable=skip_unreadable
     )
+    if cache is not None:
+        config = dataclasses.replace(config, cache=cache)
     if data_root is not None:
         config = dataclasses.replace(config, data_root=data_root)
     encoder = load_encoder(run, device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,12 +37,14 @@ from icone.methods import Method, chosen_options
 from icone.nn import plain_state_dict
 from icone.recipe import RECIPE_VERSION
 from icone.runs import Run, write_tensors
+from icone.terminal import Terminal
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.loggers import build_loggers
 from icone.training.observers import Observer
 from icone.training.place import seed_random_numbers
 from icone.training.snapshots import Snapshots
 from icone.training.state import StateBook, load_book, load_state
+from icone.validation import check_arguments, check_folder, user_path
 from icone.views import Views
 
 ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
@@ -52,6 +53,7 @@ FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {"size", "channels
 """Settings that a saved state belongs to: other data can be trained on with it, but not another network."""
 
 
+@check_arguments
 def pretrain(
     source: str | Path,
     *,
@@ -65,19 +67,19 @@ def pretrain(
     """Train an encoder on unlabelled images or volumes and return its run folder.
 
     `settings` are the fields of `icone.config.PretrainConfig` (batch_size, epochs, method, size, …).
-    `out` is the run folder, by default `runs/` and the name of the source. `resume` continues an interrupted run
-    bit for bit, with `adjust` from its last state on with another lr, weight_decay or clip_gradient; `extend`
-    continues on a folder that has gained or lost files.
+    `out` is the run folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit
+    for bit on the same machine and software with the same number of threads, with `adjust` from its last state on with
+    another lr, weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
     """
     known = {f.name for f in dataclasses.fields(PretrainConfig)}
     if unknown := settings.keys() - known:
         raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
     config = PretrainConfig(source=str(source), **settings)
     run = Run(out if out is not None else default_folder(config.source))
-    console = console or Console()
+    console = console or Terminal()
     going_on = _GoingOn(resume, extend, adjust)
     check_start(run, resume, extend)
-    _check_outside(run, config)
+    _check_outside_data(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     with own_randomness(pick_device(config.device)), memory_errors():
         if going_on:
@@ -105,13 +107,13 @@ def pretrain_many(
     With `resume` the finished ones are left as they are, the others continue or begin. A run that fails does not stop
     the others; its error is raised when they are done.
     """
-    first, console = configs[0], console or Console()
+    first, console = configs[0], console or Terminal()
     runs = [Run(out) for out in outs]
     for config, run in zip(configs, runs, strict=True):
         if other := different_data(first, config):
             raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
         check_start(run, resume and run.exists(), extend=False)
-        _check_outside(run, config)
+        _check_outside_data(run, config)
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
@@ -159,20 +161,14 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         raise InputError(f"{run.folder} already holds a run: continue it with --resume, or choose another --out")
     if (resume or extend) and not run.exists():
         raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
-    place = run.folder.absolute()
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir():
-        raise InputError(f"cannot write {run.folder}: {place} is a file; choose another --out")
-    if not os.access(place, os.W_OK):
-        raise InputError(f"no permission to write in {place}: choose another --out")
+    check_folder(run.folder)
 
 
-def _check_outside(run: Run, config: PretrainConfig) -> None:
+def _check_outside_data(run: Run, config: PretrainConfig) -> None:
     """Refuse a run folder among the data, where its arrays would be taken for samples."""
-    data = os.path.expanduser(config.source)
-    if os.path.isdir(data):
-        check_outside("the run folder", run.folder, Path(data), "--out")
+    data = user_path(config.source)
+    if data.is_dir():
+        check_outside("the run folder", run.folder, data, "--out")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 
 
 Read = TypeVar("Read")
+
+OWN_FILES = (
+    "config.json", "instances.json", "history.jsonl", "state", "snapshots", "encoder.safetensors", "features.npz",
+    "result.json", "tensorboard", "wandb", "wandb-run", "mlflow-run", ".lock",
+)  # fmt: skip
+"""Files and folders in a run folder that only the run itself writes."""
+
+
+def refuse_own_file(path: Path) -> None:
+    """Refuse to write over a file of a run folder."""
+    place = Path(os.path.realpath(path))
+    for folder in place.parents:
+        if Run(folder).exists() and place.relative_to(folder).parts[0] in OWN_FILES:
+            raise InputError(f"{path} is a file of the run {folder}: choose another --out")
 
 
 class Run:
@@ -248,7 +263,8 @@ def remove(path: Path) -> None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_text(path, text.encode("utf-8", "backslashreplace").decode())  # \udcff, of a name that is not UTF-8, is JSON
 
 
 def write_text(path: Path, text: str) -> None:

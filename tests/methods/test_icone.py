@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -205,3 +207,36 @@ def test_anchors_live_behind_a_head_that_needs_no_batch() -> None:
     assert isinstance(printed, IConE)
     assert printed.table.weight.shape == (6, 4)
     assert printed.embed(views[None, 0]).equal(printed.encode(views[None, 0]))
+
+
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        (torch.tensor([0, 9]), "index holds 9, but there are 9 anchors: 0 to 8"),
+        (torch.tensor([-1, 0]), "index holds -1"),
+        (torch.tensor([0, 2**40]), "index holds"),
+        (torch.tensor([0.0, 1.0]), "whole numbers"),
+        (torch.tensor([True, False]), "whole numbers"),
+        (torch.tensor([0]), r"shape \(2,\)"),
+        (torch.tensor([[0, 1]]), r"shape \(2,\)"),
+        (torch.tensor(0), r"shape \(2,\)"),
+        ([0, 1], "must be tensors"),
+    ],
+)
+def test_a_bad_index_is_said(index: Tensor, reason: str) -> None:
+    loss = IConELoss(num_instances=9, dim=4)
+    assert loss(torch.randn(2, 2, 4), torch.tensor([0, 8], dtype=torch.int32)).isfinite()
+    with pytest.raises(InputError, match=reason):
+        loss(torch.randn(2, 2, 4), index)
+
+
+@pytest.mark.parametrize("embeddings", [torch.randn(2, 2, 5), torch.randn(2, 4), torch.ones(2, 2, 4).long()])
+def test_embeddings_that_do_not_match_the_anchors_are_said(embeddings: Tensor) -> None:
+    with pytest.raises(InputError, match=r"\(B, V, 4\)"):
+        IConELoss(num_instances=9, dim=4)(embeddings, torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("size", [{"num_instances": 0}, {"num_instances": -1}, {"dim": 0}, {"dim": 1.5}, {"dim": "8"}])
+def test_a_table_that_cannot_be_is_said(size: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="must be a whole number of at least 1"):
+        IConELoss(**{"num_instances": 9, "dim": 4} | size)

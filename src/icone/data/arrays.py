@@ -17,9 +17,9 @@ from icone.data.headers import Header, npy_file_header, npz_headers
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.readers import PICKLED, channel_axis, load_numpy, pick_key
-from icone.data.source import Array, Sample, Source, one_line
+from icone.data.source import Array, Sample, Source
 from icone.data.threads import read_ahead
-from icone.errors import InputError, printable
+from icone.errors import InputError, one_line, printable
 
 SUFFIXES = (".npy", ".npz", ".zarr")
 LABEL_KEYS = ("labels", "label", "y")

@@ -13,8 +13,8 @@ from icone.data.identity import DigestMemory, content_digest
 from icone.data.labels import labels_from_folders
 from icone.data.memory import DECODING
 from icone.data.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
-from icone.data.source import Sample, Source, checked, one_line
-from icone.errors import InputError, printable
+from icone.data.source import Sample, Source, checked
+from icone.errors import InputError, one_line, printable
 
 _KNOWN = ", ".join([*READERS, *dicom.SUFFIXES])
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from icone.data.arrays import ArraySource
-from icone.data.source import one_line
-from icone.errors import InputError, unknown_name
+from icone.errors import InputError, one_line, unknown_name
 
 
 def open_medmnist(spec: str, root: Path | None, split: str) -> ArraySource:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from icone.config import DataConfig
 from icone.data.arrays import SUFFIXES, ArraySource
 from icone.data.folder import FolderSource
@@ -12,6 +10,7 @@ from icone.data.medmnist import open_medmnist
 from icone.data.source import Source
 from icone.data.synthetic import open_synthetic
 from icone.errors import InputError
+from icone.validation import user_path
 
 
 def open_source(spec: str, config: DataConfig) -> Source:
@@ -51,7 +50,9 @@ def _open(spec: str, config: DataConfig) -> Source:
         return open_medmnist(spec, config.data_root, config.split)
     if spec.startswith("synthetic:"):
         return open_synthetic(spec, config.split)
-    path = Path(spec).expanduser()
+    if not spec:
+        raise InputError("the source is empty; give a folder, an array file, medmnist:NAME or synthetic:NAME")
+    path = user_path(spec)
     if path.suffix.lower() in SUFFIXES:
         return ArraySource(path, config.split)
     if path.is_dir():

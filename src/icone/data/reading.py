@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -82,7 +83,7 @@ class Reading:
 
 def check_outside(what: str, folder: Path, data: Path, flag: str) -> None:
     """Refuse a folder among the data, where its arrays would be taken for samples; hidden folders are passed over."""
-    place, around = folder.resolve(), data.resolve()
+    place, around = (Path(os.path.realpath(path)) for path in (folder, data))
     if place.is_relative_to(around) and not any(part.startswith(".") for part in place.relative_to(around).parts):
         raise InputError(f"{what} {folder} lies inside the data {data}: choose another folder with {flag}")
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.memory import DECODING
 from icone.data.threads import read_ahead
-from icone.errors import InputError, printable
+from icone.errors import InputError, one_line, printable
 
 Array = npt.NDArray[Any]
 
@@ -176,16 +176,6 @@ class Source(ABC):
     @abstractmethod
     def _identity(self) -> str:
         """What tells this data from another with the same ids: file sizes, or shape and dtype."""
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an exception's message, or its type where it has none.
-
-    >>> one_line(EOFError())
-    'EOFError'
-    """
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def checked(read: Callable[[], Sample], where: str) -> Sample:

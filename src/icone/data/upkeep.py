@@ -21,6 +21,8 @@ def upkeep(setting: str, console: Console, *, check: bool = False, clear: bool =
     folder = cache_folder(setting)
     if folder is None:
         raise InputError("no folder is kept with --cache off; name one, or leave it out for the user's own")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name the folder that was given as --cache")
     cache = Cache(folder, say)
     entries = cache.entries()
     total = sum(entry.nbytes for entry in entries) / GB
@@ -34,8 +36,12 @@ def upkeep(setting: str, console: Console, *, check: bool = False, clear: bool =
             cache.remove(entry.key)
             say(f"{entry.key} was damaged and is deleted; the next run makes it anew")
     if clear:
-        cache.clear()
+        left = cache.clear()
         say(f"deleted {total:.2f} GB in {folder}")
+        if left:
+            say(f"note: {left} files could not be deleted; they belong to another user")
+    if hidden := cache.unreadable():
+        say(f"note: {hidden} entries belong to another user and cannot be read; they are passed over")
 
 
 def _table(entries: list[Entry]) -> Table:

@@ -64,6 +64,12 @@ def _images(name: str, in_channels: int, shape: tuple[int, ...], features: int |
         )
     if name == DEFAULT_ENCODER[2]:
         name = "vit_small_patch16_224"
+    architecture, _, tag = name.partition(".")
+    if tag and timm.is_model(architecture):
+        raise InputError(
+            f"encoder {name}: {tag} names trained weights, but an encoder begins here with random ones; "
+            f"write {architecture}"
+        )
     if not timm.is_model(name):
         raise unknown_name("encoder", name, [DEFAULT_ENCODER[2], *timm.list_models()])
     outputs = features or 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 
 from icone.errors import InputError
 from icone.experiments.options import Options
+from icone.validation import check_settings
 
 if TYPE_CHECKING:
     from icone.experiments.engines.events import Engine
@@ -118,13 +118,7 @@ class PaperRun(Stored):
         from icone.building import pick_device
         from icone.experiments.executing import Setting
 
-        if self.workers is not None and self.workers < 1:
-            raise InputError(f"--workers must be at least 1, got {self.workers}")
-        if self.side_by_side < 1:
-            raise InputError(f"--side-by-side must be at least 1, got {self.side_by_side}")
-        for flag, share in (("--gpus-per-run", self.gpus_per_run), ("--cpus-per-run", self.cpus_per_run)):
-            if share is not None and not 0 < share < math.inf:
-                raise InputError(f"{flag} must be above 0, got {share:g}")
+        check_settings(self)
         common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
         if self.engine == "ray":
             from icone.experiments.engines.cluster import RayEngine

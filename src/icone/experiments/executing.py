@@ -20,8 +20,7 @@ from rich.console import Console
 
 from icone.building import pick_device
 from icone.config import PretrainConfig
-from icone.data.source import one_line
-from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory
+from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
 from icone.experiments.measuring import Measured, measure
 from icone.experiments.node_cache import on_this_node
 from icone.experiments.outcome import Outcome, Status, SweepHalted

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from icone.errors import InputError
+from icone.validation import check_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,7 @@ class Options:
     """The experiment in miniature on generated data: minutes on a CPU, and figures that mean nothing."""
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "epochs", "subset"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name} must be at least 1, got {value}")
+        check_settings(self)
 
     def to_json(self) -> dict[str, Any]:
         return {

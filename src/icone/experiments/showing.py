@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from icone.data.source import one_line
+from icone.errors import one_line
 from icone.experiments.catalogue import Experiment, find_experiments
 from icone.experiments.drawing import save_figure
 from icone.experiments.frames import collect
@@ -47,7 +47,8 @@ def show(
         cells = experiment.grid(chosen)
         results = collect(cells, table)
         if experiment.runs and (results.runs.empty or (results.runs["status"] == "missing").all()):
-            console.print(f"no run of it has finished in {store.folder}: icone paper run {experiment.name}")
+            text = f"no run of it has finished in {store.folder}: icone paper run {experiment.name}"
+            console.print(text, markup=False)
             continue
         presentation = experiment.present(Scene(experiment.name, results, store, measurements))
         if experiment.runs and experiment.labels:
@@ -63,7 +64,7 @@ def show(
             written += save_figure(figure, folder, name)
         if experiment.runs:
             written += _save_runs(results.runs, folder)
-        console.print(f"written to {folder}", highlight=False)
+        console.print(f"written to {folder}", highlight=False, markup=False)
     return written
 
 

@@ -27,8 +27,7 @@ import pandas as pd
 from filelock import FileLock, Timeout
 from pyarrow import ArrowException
 
-from icone.data.source import one_line
-from icone.errors import InputError
+from icone.errors import InputError, one_line
 from icone.experiments.outcome import Outcome, Status, outcome_from_json
 from icone.experiments.results import COLUMNS, merge, read_results, rows_of, typed
 from icone.experiments.spec import KEY_LENGTH, RunSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from icone.config import REFERENCE_INSTANCES
 from icone.diversity import DIVERSITY, Beside
 from icone.encoders import Region, num_features
-from icone.errors import unknown_name
+from icone.errors import InputError, unknown_name
 from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
 from icone.methods.heads import ProjectionHead
@@ -103,6 +104,9 @@ class IConELoss(nn.Module):
         init_unit: bool = False,
     ) -> None:
         super().__init__()
+        for name, value in {"num_instances": num_instances, "dim": dim}.items():
+            if not isinstance(value, numbers.Integral) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         self.anchors = AnchorTable(num_instances, dim, init_std, init_unit)
         self.weights = {
             "view_consistency": view_weight,
@@ -112,8 +116,33 @@ class IConELoss(nn.Module):
         self.diversity = diversity_function(diversity, normalisation)
 
     def forward(self, embeddings: Tensor, index: Tensor) -> Tensor:
-        """Total loss of embeddings (B, V, d) of the instances `index` (B,)."""
+        """Total loss of embeddings (B, V, d) of the instances `index` (B,), numbers from 0 to num_instances − 1.
+
+        On a GPU the numbers are not looked at, because that would wait for it: one out of range ends in an error of
+        CUDA.
+        """
+        self._check(embeddings, index)
         return self.terms(embeddings, index)["loss"]
+
+    def _check(self, embeddings: Tensor, index: Tensor) -> None:
+        count, dim = self.anchors.weight.shape
+        if not (isinstance(embeddings, Tensor) and isinstance(index, Tensor)):
+            raise InputError(f"embeddings and index must be tensors, got {type(embeddings)} and {type(index)}")
+        if embeddings.ndim != 3 or embeddings.shape[2] != dim or not embeddings.is_floating_point():
+            raise InputError(
+                f"embeddings must be real numbers of shape (B, V, {dim}), as the anchors are, "
+                f"got {embeddings.dtype} of {tuple(embeddings.shape)}"
+            )
+        if index.shape != embeddings.shape[:1] or index.dtype not in (torch.int64, torch.int32):
+            raise InputError(
+                f"index must be whole numbers of shape ({len(embeddings)},), one per instance of the batch, "
+                f"got {index.dtype} of {tuple(index.shape)}"
+            )
+        if index.device.type == "cpu" and len(index):
+            low, high = (int(end) for end in index.aminmax())
+            if low < 0 or high >= count:
+                wrong = low if low < 0 else high
+                raise InputError(f"index holds {wrong}, but there are {count} anchors: 0 to {count - 1}")
 
     def terms(self, embeddings: Tensor, index: Tensor, repulsion: Tensor | None = None) -> dict[str, Tensor]:
         """The total under "loss" and its three terms, unweighted; `repulsion` where it was computed before."""

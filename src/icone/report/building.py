@@ -16,9 +16,12 @@ from icone.evaluating import evaluate
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import run_content, run_names
 from icone.report.page import page
-from icone.runs import Run, write_text
+from icone.runs import Run, refuse_own_file, write_text
+from icone.terminal import Terminal, printable_lines
+from icone.validation import check_arguments, check_target
 
 
+@check_arguments
 def report(
     runs: Sequence[str | Path | Run],
     *,
@@ -27,20 +30,23 @@ def report(
     table: Path | None = None,
     thumbnails: bool = True,
     data_root: Path | None = None,
+    cache: str | None = None,
     console: Console | None = None,
 ) -> Path:
     """Write the page and return its path; a run that has not been evaluated is evaluated first.
 
     `table` is a CSV whose columns the map can be coloured by; `projections` are the maps to choose from.
     """
-    console = console or Console()
+    console = console or Terminal()
+    check_target(Path(out))
+    refuse_own_file(Path(out))
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     if not opened or not projections:
         raise InputError("a report needs at least one run and one projection")
     contents = []
     for run, name in zip(opened, run_names(opened), strict=True):
-        ensure_evaluated(run, data_root, console)
-        with console.status(Text(name)) as status, memory_errors():
+        ensure_evaluated(run, data_root, cache, console)
+        with console.status(Text(printable_lines(name))) as status, memory_errors():
             content = run_content(
                 run,
                 name=name,
@@ -58,11 +64,11 @@ def report(
 
 
 def _show(status: Status, name: str, stage: str) -> None:
-    status.update(Text(f"{name}: {stage}"))
+    status.update(Text(printable_lines(f"{name}: {stage}")))
 
 
-def ensure_evaluated(run: Run, data_root: Path | None, console: Console) -> None:
+def ensure_evaluated(run: Run, data_root: Path | None, cache: str | None, console: Console) -> None:
     """Evaluate with the default settings what has not been evaluated, and say so."""
     if run.result is None or not run.features_file.is_file():
         console.print(f"{run.folder} has not been evaluated yet: doing that now", highlight=False, markup=False)
-        evaluate(run, data_root=data_root, console=console)
+        evaluate(run, data_root=data_root, cache=cache, console=console)

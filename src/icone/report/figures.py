@@ -31,6 +31,7 @@ from icone.report.content import (
 from icone.report.samples import Column, Samples, evaluate_command, numbers_or_categories, read_samples
 from icone.report.thumbnails import picture_of
 from icone.runs import Run, replacing
+from icone.validation import check_arguments, check_folder
 
 COLOURS = ("#1A7FC1", "#E69F00", "#009E73", "#CC79A7", "#7CC7F2", "#D55E00", "#B3A100", "#8C8C8C")
 ROUNDING = 1e-6
@@ -259,6 +260,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
 }
 
 
+@check_arguments
 def save_figures(
     runs: str | Path | Run | Sequence[str | Path | Run],
     folder: str | Path,
@@ -276,6 +278,7 @@ def save_figures(
     opened = [run if isinstance(run, Run) else Run.open(run) for run in given]
     if not opened:
         raise InputError("figures need at least one run: give its folder")
+    check_folder(Path(folder))
     for name in names:
         if name not in FIGURES:
             raise unknown_name("figure", name, FIGURES)

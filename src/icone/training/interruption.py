@@ -20,9 +20,10 @@ class Interruption:
 
 @contextlib.contextmanager
 def watch_signals() -> Iterator[Interruption]:
-    """Turn the first SIGINT or SIGTERM into a request; a second one acts as usual.
+    """Turn the first SIGINT, SIGTERM or SIGHUP (a closed terminal) into a request; a second one acts as usual.
 
-    Outside the main thread signals cannot be caught, and the program around us handles them.
+    A signal that the program was told to ignore stays ignored, as `nohup` wants it. Outside the main thread signals
+    cannot be caught, and the program around us handles them.
     """
     wish = Interruption()
     if threading.current_thread() is not threading.main_thread():
@@ -38,8 +39,9 @@ def watch_signals() -> Iterator[Interruption]:
         for which, handler in former.items():
             signal.signal(which, handler)
 
-    for which in (signal.SIGINT, signal.SIGTERM):
-        former[which] = signal.signal(which, request)
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(which) != signal.SIG_IGN:
+            former[which] = signal.signal(which, request)
     try:
         yield wish
     finally:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from icone.config import ImageViews
+from icone.validation import check_settings
 from icone.views.base import Views, draw_uniform, switched_off, unit_range, within
 from icone.views.blur import GaussianBlur
-from icone.views.checks import Checks
 from icone.views.colour import BRIGHTNESS, CONTRAST, HUE, SATURATION, ColourJitter, luma_weights, mix_channels
 from icone.views.crops import TRIES, RandomArea
 from icone.views.separable import along_axes, interpolation_matrix
@@ -72,7 +72,7 @@ class ImagePipeline(Views):
 
     def __init__(self, config: ImageViews, *, channels: int, size: tuple[int, int]) -> None:
         super().__init__()
-        _check(config)
+        check_settings(config, "image_views")
         self.config, self.channels, self.size = config, channels, size
         self._plan_geometry()
         self._plan_colour()
@@ -181,14 +181,3 @@ class ImagePipeline(Views):
         self._constant("offset", (-mean / std)[:, None])
         self._constant("keep_colour", torch.diag(1 / std))
         self._constant("drop_colour", luma_weights(self.channels) / std[:, None])
-
-
-def _check(config: ImageViews) -> None:
-    checks = Checks("image-views", config)
-    checks.interval("crop_scale", most=1)
-    checks.interval("crop_ratio")
-    checks.probability("flip", "vertical_flip", "jitter", "grayscale", "blur")
-    checks.strength("brightness", "contrast", "saturation")
-    checks.strength("hue", most=0.5)
-    checks.odd("blur_kernel")
-    checks.interval("blur_sigma")

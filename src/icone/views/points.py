@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from icone.config import PointViews
+from icone.validation import check_settings
 from icone.views.base import Views, switched_off, unit_range
-from icone.views.checks import Checks
 
 
 class PointPipeline(Views):
@@ -15,7 +15,7 @@ class PointPipeline(Views):
 
     def __init__(self, config: PointViews) -> None:
         super().__init__()
-        Checks("point-views", config).strength("noise_sigma")
+        check_settings(config, "point_views")
         self.config = config
         self.noises = self._include("noise", {"sigma": config.noise_sigma}, switched_off(config.noise_sigma))
 

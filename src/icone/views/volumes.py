@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from icone.config import VolumeViews
+from icone.validation import check_settings
 from icone.views.base import Views, draw_uniform, switched_off, unit_range, within
 from icone.views.blur import BoxBlur
-from icone.views.checks import Checks
 from icone.views.crops import RandomShare
 from icone.views.separable import along_axes, interpolation_matrix
 
@@ -76,7 +76,7 @@ class VolumePipeline(Views):
 
     def __init__(self, config: VolumeViews, *, channels: int, size: tuple[int, int, int]) -> None:
         super().__init__()
-        _check(config)
+        check_settings(config, "volume_views")
         self.config, self.channels, self.size = config, channels, size
         self._plan_geometry()
         self._plan_intensity()
@@ -188,11 +188,3 @@ def quarter_turns(size: tuple[int, int, int]) -> list[QuarterTurn]:
 
 def _per_sample(values: Tensor) -> Tensor:
     return values[:, None, None, None, None]
-
-
-def _check(config: VolumeViews) -> None:
-    checks = Checks("volume-views", config)
-    checks.interval("crop_scale", most=1)
-    checks.probability("flip", "rotate", "noise", "blur")
-    checks.strength("shift", "noise_sigma")
-    checks.interval("contrast")

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from icone.data.source import one_line
-from icone.errors import InputError
+from icone.errors import InputError, one_line
 from icone.experiments.engines.events import Event, Observe, Task
 from icone.experiments.engines.packing import Packing
 from icone.experiments.executing import Setting, execute_one, full_disk_halts

@@ -9,8 +9,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from icone.data.source import one_line
-from icone.errors import InputError, InterruptedRun
+from icone.errors import InputError, InterruptedRun, one_line
 from icone.experiments.engines.events import Task
 from icone.experiments.executing import Job, Setting, execute, full_disk_halts
 from icone.experiments.outcome import Outcome
