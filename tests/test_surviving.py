@@ -241,7 +241,8 @@ def test_extending_an_unfinished_run_keeps_its_schedule(
         patch.setattr(TrainStep, "__call__", interrupted)
         with pytest.raises(InterruptedRun):
             pretrain(folder, **settings, out=tmp_path / "run", console=quiet())
-    save_image(folder / "new.png", 30)
+    for i, name in enumerate(("new.png", "newer.png")):  # one alone would be too few for BatchNorm, and make no step
+        save_image(folder / name, 30 + i)
     run = pretrain(folder, **settings, out=tmp_path / "run", extend=True, console=quiet())
     assert [row["epoch"] for row in run.history] == [0, 1, 2]
     assert load_state(run).step == 9  # three epochs of three steps, the first taken over
