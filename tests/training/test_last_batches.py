@@ -18,6 +18,7 @@ from icone.errors import InterruptedRun
 from icone.methods import METHODS
 from icone.pretraining import pretrain
 from icone.runs import Run, read_tensors
+from icone.training.state import load_state
 from icone.training.step import TrainStep
 
 BATCH_BOUND = [name for name in METHODS if METHODS[name].min_batch_size > 1]
@@ -76,8 +77,11 @@ def test_a_run_stopped_among_uneven_batches_goes_on_bit_for_bit(
     with pytest.raises(InterruptedRun, match=f"after step {stop} of 4"):
         train(tmp_path / "stopped", **settings)
     resumed = train(tmp_path / "stopped", **settings, resume=True)
-    for file in ("encoder_file", "state_file"):
-        found, expected = (read_tensors(getattr(run, file))[0] for run in (resumed, whole))
+    pairs = [
+        [read_tensors(run.encoder_file)[0] for run in (resumed, whole)],
+        [load_state(run).tensors for run in (resumed, whole)],
+    ]
+    for found, expected in pairs:
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
