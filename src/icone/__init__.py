@@ -54,7 +54,7 @@ _HOME = {
     "pretrain_many": "pretraining",
     "report": "report",
 }
-_ROOMS = ("data", "diversity", "encoders", "evaluation", "losses", "methods", "training", "views")
+_ROOMS = ("data", "diversity", "encoders", "evaluation", "losses", "methods", "nn", "recipe", "training", "views")
 
 
 def __getattr__(name: str) -> Any:

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from icone.config import PretrainConfig, TrainingConfig
+from icone.config import PretrainConfig
 from icone.data import Data, Preparation
 from icone.encoders import build_encoder, check_batch_norm
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, method_class
 from icone.nn import convert_batch_norm
+from icone.recipe import initial_scale
 from icone.training.place import kept_random_state, seed_random_numbers
 from icone.views import Views, build_views
 
@@ -54,7 +55,7 @@ def make_method(config: PretrainConfig, data: Data) -> Method:
         batch_size=config.batch_size,
         num_views=config.views,
         epochs=config.epochs,
-        lr_factor=1.0 if config.recipe == "paper" else config.lr / TrainingConfig.lr,
+        initial_scale=initial_scale(config.lr, config.recipe),
         labels=train.labels if (train.labels >= 0).all() else None,
         num_classes=len(train.class_names),
     )

@@ -16,13 +16,10 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from icone.errors import InputError
+from icone.recipe import BASE_LR, WEIGHT_DECAY, Recipe
 from icone.validation import check_settings, refused
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
-
-
-REFERENCE_INSTANCES = 16
-"""Instances per step for which `lr` is meant, and over which BatchNorm takes its statistics in smaller batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +163,14 @@ class TrainingConfig:
     batch_size: int = 1
     """Instances per step."""
     epochs: int = 100
-    recipe: Literal["icone", "paper"] = "icone"
+    recipe: Recipe = "icone"
     """icone: AdamW is scaled by the batch size and BatchNorm of the encoder reaches back over 16 instances, so that an
     epoch does the same at any batch size, and IConE differs from its paper where that made it work at small ones;
     paper: optimizer, objective and BatchNorm as printed; what the paper leaves open stays as it is here."""
-    lr: float = 1e-4
+    lr: float = BASE_LR
     """Learning rate of AdamW at the start, for 16 instances a step (recipe paper: for any number); it follows a cosine
     to zero."""
-    weight_decay: float = 0.05
+    weight_decay: float = WEIGHT_DECAY
     clip_gradient: float | None = None
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""
     accumulate: int = 1

@@ -1,12 +1,134 @@
-"""The version of the default recipe: what makes results of one version of the software comparable with another's."""
+"""The default recipe: everything in which training differs from the paper, and why.
+
+`--recipe paper` undoes all of it. The measurements behind each line are in docs/decisions.md.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any, Literal, NamedTuple
+
+from torch import nn
+
+from icone.nn.batchnorm import REFERENCE_SAMPLES
 
 RECIPE_VERSION = 2
 """A number that is raised whenever the same configuration starts to train or measure something else.
 
 It is part of the key of every run of a sweep, and of the saved state of a run, which only the same version resumes.
-Version 1 is that of icone 0.1.0 as first landed; version 2 scales every channel by its own intensity range, measures
-untrained encoders with calibrated BatchNorm statistics, keeps moving-average BatchNorm stable in its variance and
-trains no batch below the smallest that a method is defined for.
+Version 1 is that of icone 0.1.0 as first landed. Version 2 scales every channel by its own intensity range, measures
+untrained encoders with calibrated BatchNorm statistics, keeps moving-average BatchNorm stable in its variance, trains
+no batch below the smallest that a method is defined for, and moves EMA copies, queues and centres once per step.
 """
+
+Recipe = Literal["icone", "paper"]
+
+BASE_LR = 1e-4
+"""The paper's learning rate, here meant for 16 samples a step: AdamW's settings follow the batch size."""
+WEIGHT_DECAY = 0.05
+"""The paper's weight decay."""
+HEAD_SAMPLES = 32
+"""Samples over which the BatchNorm of the head averages its statistics. With 16, features lose a third of their RankMe;
+with 64, the averages lag behind the weights at batch size 1."""
+HEAD_HIDDEN, HEAD_OUT = 2048, 128
+"""Widths of a projection head before the anchors, as in SimCLR; the encoder is read before it, as there."""
+VIEW_WEIGHT = 0.1
+"""Weight of view consistency: views that are pulled to one anchor agree already, and so do those of a constant."""
+ANCHOR_STD = 0.002
+"""Initial scale of anchors that start at the untrained embeddings: ten times shorter than printed, which makes up for
+the constant that Adam divides their gradient by."""
+ANCHOR_EPSILON_FACTOR = 10.0
+"""Adam divides the gradient of an anchor by at least ten times its usual size, which is a constant. The diversity loss,
+which reaches every anchor in every step, then moves it by as much at any batch size."""
+CLASS_SHARE = 0.75
+"""IConE-Instance: share of the pull that goes to all anchors of the class. The paper does not print one. On generated
+volumes at batch size 1 it gave the best probe of five shares, and at 16 one that is level with 1."""
+SETTLING_BATCHES = 64
+"""Batches of 16 samples from which BatchNorm takes its first statistics, before the anchors start at the embeddings."""
+
+_ANCHORS_AS_PRINTED = {"normalisation": "pair", "start_at": "random", "view_weight": 1.0}
+PAPER_OPTIONS: dict[str, dict[str, object]] = {
+    "icone": {**_ANCHORS_AS_PRINTED, "out": 0, "init_std": 0.02},
+    "icone_class": {"normalisation": "pair", "view_weight": 1.0},
+    "icone_instance": {**_ANCHORS_AS_PRINTED, "class_share": 1.0},
+}
+"""Options of the methods that `--recipe paper` sets. The defaults instead divide the diversity loss by the number of
+anchors and not of pairs, so that it does not vanish with N, and start the anchors where the untrained network puts
+their samples, because random anchors are targets without structure, to which the encoder answers with a constant."""
+
+
+class AdamWSettings(NamedTuple):
+    """The settings of AdamW that depend on the number of samples in a step."""
+
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+
+
+def adamw_settings(lr: float, samples: int, recipe: Recipe = "icone") -> AdamWSettings:
+    """AdamW's settings with which an epoch does the same at any number of samples a step, by the square-root rule.
+
+    The gradient of B samples is mostly noise, with a variance of 1/B. Adam divides by its size, so that a step has the
+    length lr whatever B is, and the signal in it grows with √B. An epoch has N/B steps. Over an epoch signal and noise
+    are those of another batch size if lr ∝ √B. The moments must forget after as many samples, not steps: 1 − β ∝ B
+    (Malladi et al. 2022, arXiv:2205.10287). The recipe of the paper keeps all of them constant.
+
+    >>> adamw_settings(1e-4, 16) == adamw_settings(1e-4, 1, recipe="paper")
+    True
+    >>> small = adamw_settings(1e-4, 1)
+    >>> f"{small.lr:g} {small.betas[0]:g}"
+    '2.5e-05 0.99375'
+    """
+    scale = 1.0 if recipe == "paper" else samples / REFERENCE_SAMPLES
+    betas = (1 - min(0.1 * scale, 1.0), 1 - min(0.001 * scale, 1.0))
+    return AdamWSettings(lr * math.sqrt(scale), betas, 1e-8 / math.sqrt(scale))
+
+
+def initial_scale(lr: float, recipe: Recipe = "icone") -> float:
+    """By what initial anchors are multiplied: a step of Adam has the length lr, and should turn them as far at any."""
+    return 1.0 if recipe == "paper" else lr / BASE_LR
+
+
+def anchor_epsilon(length: float, values: int, samples: int, weight: float = 1.0) -> float:
+    """The ε of Adam for anchors of this length, in a table of so many values (N·d), at so many samples a step.
+
+    An anchor of length l that is far from its views gets a gradient of weight/(l·B) in B of N steps. The root of its
+    mean square over an epoch is weight/(l·√(B·N·d)) per value, and Adam divides by ten times that.
+    """
+    return ANCHOR_EPSILON_FACTOR * weight / (max(length, 1e-12) * math.sqrt(samples * values))
+
+
+def parameter_groups(
+    *modules: nn.Module,
+    batch_size: int,
+    lr: float = BASE_LR,
+    weight_decay: float = WEIGHT_DECAY,
+    undecayed: Collection[nn.Parameter] = (),
+    recipe: Recipe = "icone",
+) -> list[dict[str, Any]]:
+    """Parameter groups that give any training loop the AdamW of this recipe, anchors included.
+
+    `batch_size` counts the samples of an optimizer step. A module may have a method `adam_epsilon_floor(samples)` that
+    gives parameters an ε of their own, as `IConELoss` does for its anchors.
+
+    >>> import torch, icone
+    >>> encoder, loss = nn.Linear(8, 4), icone.IConELoss(num_instances=100, dim=4)
+    >>> optimizer = torch.optim.AdamW(parameter_groups(encoder, loss, batch_size=1))
+    >>> [len(group["params"]) for group in optimizer.param_groups], optimizer.param_groups[0]["lr"]
+    ([2, 1], 2.5e-05)
+    """
+    settings = adamw_settings(lr, batch_size, recipe)
+    floors: dict[nn.Parameter, float] = {}
+    for module in modules if recipe != "paper" else ():
+        own: Any = getattr(module, "adam_epsilon_floor", None)
+        floors |= own(batch_size) if own is not None else {}
+    spared = set(undecayed)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for p in (p for module in modules for p in module.parameters() if p.requires_grad):
+        key = (0.0 if p in spared else weight_decay, max(settings.eps, floors.get(p, 0.0)))
+        groups.setdefault(key, []).append(p)
+    return [
+        {"params": params, "lr": settings.lr, "betas": settings.betas, "eps": eps, "weight_decay": decay}
+        for (decay, eps), params in groups.items()
+    ]

@@ -13,7 +13,7 @@ from icone.config import TrainingConfig
 from icone.encoders import build_encoder
 from icone.errors import InputError
 from icone.methods import AnchorTable, IConE, IConELoss, Setting, build_method, chosen_options, parse_options
-from icone.methods.icone import STEADY
+from icone.recipe import ANCHOR_EPSILON_FACTOR
 from icone.training.optimizer import build_optimizer
 
 
@@ -134,7 +134,7 @@ def test_anchors_start_where_features_point_from_their_mean() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_usual_gradients_are_those_of_an_epoch(batch_size: int) -> None:
+def test_the_epsilon_of_anchors_is_ten_times_their_gradient_over_an_epoch(batch_size: int) -> None:
     """Anchors far from their views, each visited once: the root mean square over rows, dimensions and steps."""
     torch.manual_seed(0)
     setting, encoder = Setting(num_instances=40, batch_size=batch_size), build_encoder(in_channels=2, spatial_dims=0)
@@ -147,12 +147,12 @@ def test_usual_gradients_are_those_of_an_epoch(batch_size: int) -> None:
         (gradient,) = torch.autograd.grad(method.objective(views, index), table)
         squares.append(gradient.square().mean())
     expected = torch.stack(squares).mean().sqrt().item()
-    assert method.usual_gradients(batch_size) == {table: pytest.approx(STEADY * expected, rel=0.1)}
+    assert method.adam_epsilon_floor(batch_size) == {table: pytest.approx(ANCHOR_EPSILON_FACTOR * expected, rel=0.1)}
 
 
 def test_anchors_are_as_much_longer_as_steps_are() -> None:
     encoder = build_encoder(in_channels=2, spatial_dims=0)
-    method = build_method("icone", encoder, Setting(num_instances=99, lr_factor=10))
+    method = build_method("icone", encoder, Setting(num_instances=99, initial_scale=10))
     assert isinstance(method, IConE)
     assert method.objective.anchors.weight.std().item() == pytest.approx(0.02, rel=0.05)
 

@@ -15,8 +15,8 @@ from icone.config import PretrainConfig
 from icone.data import Batch
 from icone.encoders import build_encoder
 from icone.methods import Method, Setting, build_method
+from icone.recipe import adamw_settings
 from icone.training.meter import Meter
-from icone.training.optimizer import pace
 from icone.training.step import TrainStep
 from icone.views import Views
 
@@ -62,14 +62,14 @@ def test_learning_rate_follows_a_cosine_to_zero() -> None:
 
 def test_an_epoch_is_the_same_at_any_batch_size() -> None:
     """Noise adds up as lr²·steps, and moments forget after as many instances; gradients that are summed count too."""
-    one = pace(PretrainConfig(source="none", lr=1e-3, batch_size=1))
+    one = adamw_settings(1e-3, 1)
     for batch_size, accumulate in ((4, 1), (64, 1), (8, 4)):
-        other = pace(PretrainConfig(source="none", lr=1e-3, batch_size=batch_size, accumulate=accumulate))
+        other = adamw_settings(1e-3, batch_size * accumulate)
         size = batch_size * accumulate
         assert other.lr**2 / size == pytest.approx(one.lr**2)
         assert [(1 - beta) / size for beta in other.betas] == pytest.approx([1 - beta for beta in one.betas])
         assert other.eps**2 * size == pytest.approx(one.eps**2)
-    assert pace(PretrainConfig(source="none", batch_size=1024)).betas[0] == 0  # nothing is left to forget
+    assert adamw_settings(1e-4, 1024).betas[0] == 0  # nothing is left to forget
     step = make_step(lr=0.5, batch_size=4, recipe="icone")
     step([batch(0, 1, 2, 3)])
     group = step.optimizer.param_groups[0]

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from icone.config import REFERENCE_INSTANCES
-from icone.nn import MovingAverageBatchNorm
+from icone.nn.batchnorm import REFERENCE_SAMPLES, MovingAverageBatchNorm
 
 CALIBRATION_BATCHES = 16
 """Batches of 16 samples, 256 in all, that give an untrained network its statistics: a few seconds on two cores."""
@@ -28,7 +27,7 @@ def calibration_rows(samples: int, batches: int = CALIBRATION_BATCHES) -> list[T
     ([16, 16], [16, 16])
     """
     mixed = torch.randperm(samples, generator=torch.Generator().manual_seed(0))
-    return [rows for rows in mixed.split(REFERENCE_INSTANCES)[:batches] if len(rows) > 1]
+    return [rows for rows in mixed.split(REFERENCE_SAMPLES)[:batches] if len(rows) > 1]
 
 
 Layer = _BatchNorm | MovingAverageBatchNorm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from icone.config import REFERENCE_INSTANCES, PretrainConfig
+from icone.config import PretrainConfig
 from icone.encoders import DEFAULT_FEATURES
 from icone.experiments import figures, figures_geometry, figures_synthetic
 from icone.experiments.frames import Results, mean_over_seeds
@@ -18,6 +18,7 @@ from icone.experiments.printed import read_printed
 from icone.experiments.store import Store
 from icone.experiments.tables import PERCENT, PaperTable, beside_paper, metric_table, reasons
 from icone.methods import method_options
+from icone.nn.batchnorm import REFERENCE_SAMPLES
 
 NOT_SHOWN = "not in the paper's figure"
 NOT_PRINTED = "not in the paper"
@@ -201,7 +202,7 @@ def hyperparameters(scene: Scene) -> Presentation:
     default, icone = PretrainConfig(source=""), method_options("icone")
     ours: dict[object, object] = {
         "optimizer": "AdamW",
-        "learning rate": f"{default.lr} · √(B/{REFERENCE_INSTANCES})",
+        "learning rate": f"{default.lr} · √(B/{REFERENCE_SAMPLES})",
         "weight decay": default.weight_decay,
         "schedule": "cosine",
         "epochs": default.epochs,

@@ -21,9 +21,8 @@ class Setting:
     batch_size: int = 1
     num_views: int = 2
     epochs: int = 100
-    lr_factor: float = 1.0
-    """The learning rate over its default. A step of Adam has the length of the learning rate: what it should turn as
-    fast at any of them, such as an anchor, must be as much longer. 1 in the recipe of the paper."""
+    initial_scale: float = 1.0
+    """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
     labels: Tensor | None = None
     """Class of every instance, shape (N,); only supervised methods need it."""
     num_classes: int = 0
@@ -88,11 +87,11 @@ class Method(nn.Module, ABC):
     def start(self, features: Tensor, rows: Tensor) -> None:
         """Called with the embedding of all instances (N, e) before it trains on the new ones, `rows`."""
 
-    def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
-        """Parameters of which a step with so many instances reaches few rows, with the size of their gradients.
+    def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
+        """Parameters of which a step of so many samples reaches few rows, with the ε that Adam should add at least.
 
-        That size is the root of the mean square over an epoch. Adam should divide by no less: rows that no instance
-        has reached yet know only the gradient that all rows get, and would be moved by whole steps however small it is.
+        Rows that no sample has reached yet know only the gradient that all rows get. Without a floor they would be
+        moved by whole steps, however small that gradient is.
         """
         return {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from abc import abstractmethod
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icone.config import REFERENCE_INSTANCES
 from icone.diversity import DIVERSITY, Beside
 from icone.encoders import Region, num_features
 from icone.errors import InputError, unknown_name
@@ -21,12 +19,8 @@ from icone.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
 from icone.methods.heads import ProjectionHead
 from icone.nn import convert_batch_norm
-
-STEADY = 10.0
-"""Usual gradients of an anchor by which Adam divides at least."""
-HEAD_SAMPLES = 32
-"""Samples over which the BatchNorm of the head averages its statistics. With 16, features lose a third of their RankMe;
-with 64, the averages lag behind the weights at batch size 1."""
+from icone.nn.batchnorm import REFERENCE_SAMPLES
+from icone.recipe import ANCHOR_STD, HEAD_HIDDEN, HEAD_OUT, HEAD_SAMPLES, PAPER_OPTIONS, VIEW_WEIGHT, anchor_epsilon
 
 
 class AnchorTable(nn.Module):
@@ -82,7 +76,7 @@ class IConELoss(nn.Module):
 
     The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, before
     the first step moves the anchors to the untrained embeddings, `loss.anchors.start_from(embeddings)`, and gives them
-    a group of AdamW with so large an eps that it divides by a constant (`IConE.usual_gradients`).
+    an ε of AdamW by which it divides by a constant: `icone.recipe.parameter_groups(encoder, loss, batch_size=…)`.
 
     >>> loss = IConELoss(num_instances=100, dim=16)
     >>> embeddings = torch.randn(4, 2, 16)           # 4 instances, 2 views each
@@ -154,6 +148,12 @@ class IConELoss(nn.Module):
             diversity=self.diversity(self.anchors.weight) if repulsion is None else repulsion,
         )
 
+    def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
+        """The ε that Adam should add at least to what it divides the gradient of the anchors by, at this batch size."""
+        table = self.anchors.weight
+        length = table.detach().norm(dim=1).mean().item()
+        return {table: anchor_epsilon(length, table.numel(), samples, self.weights["anchor_alignment"])}
+
     def pull(self, embeddings: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """View consistency and anchor alignment: what depends on the batch."""
         return view_consistency(embeddings), anchor_alignment(embeddings, self.anchors(index))
@@ -161,8 +161,6 @@ class IConELoss(nn.Module):
 
 class Anchored(Method):
     """A method with one anchor per instance, which start at random or where the encoder puts their instances."""
-
-    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair", "start_at": "random", "view_weight": 1.0}
 
     def __init__(self, encoder: nn.Module, setting: Setting, start_at: str) -> None:
         super().__init__(encoder, setting)
@@ -192,21 +190,21 @@ class IConE(Anchored):
     name: ClassVar[str] = "icone"
     prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
-    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "out": 0, "init_std": 0.02}
+    paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone"]
 
     def __init__(
         self,
         encoder: nn.Module,
         setting: Setting,
         *,
-        hidden: int = 2048,
-        out: int = 128,
+        hidden: int = HEAD_HIDDEN,
+        out: int = HEAD_OUT,
         diversity: str = "orthogonality",
         normalisation: str = "anchor",
-        view_weight: float = 0.1,
+        view_weight: float = VIEW_WEIGHT,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
-        init_std: float = 0.002,
+        init_std: float = ANCHOR_STD,
         init_unit: bool = False,
         start_at: str = "features",
         decay_anchors: bool = True,
@@ -224,7 +222,7 @@ class IConE(Anchored):
             view_weight=view_weight,
             anchor_weight=anchor_weight,
             diversity_weight=diversity_weight,
-            init_std=init_std * setting.lr_factor,
+            init_std=init_std * setting.initial_scale,
             init_unit=init_unit,
         )
         self.table.weight.requires_grad_(not freeze_anchors)
@@ -245,16 +243,8 @@ class IConE(Anchored):
         head = [] if isinstance(self.head, nn.Identity) else [Region(self.head)]
         return [*head, Region(self.objective, "terms")]
 
-    def usual_gradients(self, instances: int) -> dict[nn.Parameter, float]:
-        """An anchor of length l that is far from its views gets a gradient of 1/(l·B) in B of N steps.
-
-        Ten times that, so that the repulsion, which every anchor gets in every step, does not change by what Adam
-        divides: only then is an epoch as long for the anchors at any batch size.
-        """
-        table = self.table.weight
-        length = max(table.detach().norm(dim=1).mean().item(), 1e-12)
-        usual = self.objective.weights["anchor_alignment"] / (length * math.sqrt(instances * table.numel()))
-        return {table: STEADY * usual}
+    def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
+        return self.objective.adam_epsilon_floor(samples)
 
     def undecayed(self) -> list[nn.Parameter]:
         return [] if self.decay_anchors else [self.objective.anchors.weight]
@@ -268,7 +258,7 @@ def projection(features: int, hidden: int, out: int, setting: Setting) -> nn.Mod
     if out == 0:
         return nn.Identity()
     head = ProjectionHead([features, hidden, out], "batch")
-    convert_batch_norm(head, setting.batch_size, HEAD_SAMPLES, REFERENCE_INSTANCES * setting.num_views)
+    convert_batch_norm(head, setting.batch_size, HEAD_SAMPLES, REFERENCE_SAMPLES * setting.num_views)
     return head
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from icone.encoders import num_features
 from icone.methods.base import Method, Setting
 from icone.methods.icone import IConELoss
+from icone.recipe import PAPER_OPTIONS, VIEW_WEIGHT
 
 
 class IConEClass(Method):
@@ -20,7 +21,7 @@ class IConEClass(Method):
     name: ClassVar[str] = "icone_class"
     prevents_collapse: ClassVar[str] = "repulsion of prototypes, one per class"
     needs_labels: ClassVar[bool] = True
-    paper_options: ClassVar[dict[str, object]] = {"normalisation": "pair", "view_weight": 1.0}
+    paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone_class"]
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class IConEClass(Method):
         setting: Setting,
         *,
         normalisation: str = "anchor",
-        view_weight: float = 0.1,
+        view_weight: float = VIEW_WEIGHT,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
         init_std: float = 0.02,
@@ -41,7 +42,7 @@ class IConEClass(Method):
             view_weight=view_weight,
             anchor_weight=anchor_weight,
             diversity_weight=diversity_weight,
-            init_std=init_std * setting.lr_factor,
+            init_std=init_std * setting.initial_scale,
         )
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from icone.errors import InputError
 from icone.losses import anchor_alignment, class_alignment, view_consistency
 from icone.methods.base import Setting, total
 from icone.methods.icone import Anchored, AnchorTable, diversity_function
+from icone.recipe import CLASS_SHARE, PAPER_OPTIONS, VIEW_WEIGHT
 
 
 class IConEInstance(Anchored):
@@ -24,7 +25,7 @@ class IConEInstance(Anchored):
     prevents_collapse: ClassVar[str] = "repulsion of anchors of different classes"
     needs_labels: ClassVar[bool] = True
     per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
-    paper_options: ClassVar[dict[str, object]] = {**Anchored.paper_options, "class_share": 1.0}
+    paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone_instance"]
 
     labels: Tensor
 
@@ -33,9 +34,9 @@ class IConEInstance(Anchored):
         encoder: nn.Module,
         setting: Setting,
         *,
-        class_share: float = 0.75,
+        class_share: float = CLASS_SHARE,
         normalisation: str = "anchor",
-        view_weight: float = 0.1,
+        view_weight: float = VIEW_WEIGHT,
         anchor_weight: float = 1.0,
         diversity_weight: float = 1.0,
         init_std: float = 0.02,
@@ -52,7 +53,7 @@ class IConEInstance(Anchored):
             "diversity": diversity_weight,
         }
         self.diversity = diversity_function("orthogonality", normalisation)
-        self.anchors = AnchorTable(setting.num_instances, num_features(encoder), init_std * setting.lr_factor)
+        self.anchors = AnchorTable(setting.num_instances, num_features(encoder), init_std * setting.initial_scale)
         # Known again from the data when a run is resumed, or extended.
         self.register_buffer("labels", setting.labels, persistent=False)
 

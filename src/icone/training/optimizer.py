@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from icone.config import REFERENCE_INSTANCES, TrainingConfig
+from icone.config import TrainingConfig
 from icone.methods import Method
-
-
-class Pace(NamedTuple):
-    """The settings of AdamW that depend on the number of instances in a step."""
-
-    lr: float
-    betas: tuple[float, float]
-    eps: float
-
-
-def pace(config: TrainingConfig) -> Pace:
-    """AdamW's settings at which an epoch does the same at any batch size, by the square-root rule.
-
-    The gradient of a small batch is mostly noise, with a variance of 1/B. Adam divides by its size, so that a step has
-    a length of lr whatever B is, and the signal in it grows with √B. An epoch has N/B steps; over an epoch signal and
-    noise are those of another batch size if lr grows with √B. The moments must forget after as many instances, not
-    steps: 1 − β grows with B. The recipe of the paper keeps all of them constant.
-
-    >>> pace(TrainingConfig(lr=1e-4, batch_size=16)) == pace(TrainingConfig(lr=1e-4, batch_size=1, recipe="paper"))
-    True
-    >>> small = pace(TrainingConfig(lr=1e-4, batch_size=1))
-    >>> f"{small.lr:g} {small.betas[0]:g}"
-    '2.5e-05 0.99375'
-    """
-    scale = 1.0 if config.recipe == "paper" else config.batch_size * config.accumulate / REFERENCE_INSTANCES
-    betas = (1 - min(0.1 * scale, 1.0), 1 - min(0.001 * scale, 1.0))
-    return Pace(config.lr * math.sqrt(scale), betas, 1e-8 / math.sqrt(scale))
+from icone.recipe import parameter_groups
 
 
 def build_optimizer(method: Method, config: TrainingConfig, device: torch.device) -> torch.optim.AdamW:
@@ -44,21 +17,18 @@ def build_optimizer(method: Method, config: TrainingConfig, device: torch.device
 
     Its moments exist from the start: a captured step must find them in their place.
     """
-    lr, betas, eps = pace(config)
-    trainable = [p for p in method.parameters() if p.requires_grad]
-    spared = set(method.undecayed())
-    least = {} if config.recipe == "paper" else method.usual_gradients(config.batch_size * config.accumulate)
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for p in trainable:
-        groups.setdefault((0.0 if p in spared else config.weight_decay, max(eps, least.get(p, 0.0))), []).append(p)
-    optimizer = torch.optim.AdamW(
-        [{"params": params, "weight_decay": decay, "eps": own} for (decay, own), params in groups.items()],
-        lr=torch.full((), lr, device=device),
-        betas=betas,
-        fused=True,
-        capturable=device.type == "cuda",
+    groups = parameter_groups(
+        method,
+        batch_size=config.batch_size * config.accumulate,
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        undecayed=method.undecayed(),
+        recipe=config.recipe,
     )
-    for p in trainable:
+    lr = torch.full((), groups[0]["lr"], device=device)
+    groups = [{**group, "lr": lr} for group in groups]
+    optimizer = torch.optim.AdamW(groups, lr=lr, fused=True, capturable=device.type == "cuda")
+    for p in (p for group in groups for p in group["params"]):
         optimizer.state[p] = {
             "step": torch.zeros((), device=device),
             "exp_avg": torch.zeros_like(p),

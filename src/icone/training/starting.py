@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from icone.config import REFERENCE_INSTANCES
 from icone.data import Loader
 from icone.encoders.calibration import batch_norm_layers, calibration_rows
 from icone.methods import Method
 from icone.nn import MovingStatistics
+from icone.nn.batchnorm import REFERENCE_SAMPLES
+from icone.recipe import SETTLING_BATCHES
 from icone.views import Views
-
-SETTLING_PASSES = 64
-"""Batches from which BatchNorm takes its first statistics, at most."""
 
 
 @torch.no_grad()
@@ -40,7 +38,7 @@ def start(
         _settle(method, batch_norms, embed, instances)
     method.eval()
     features = []
-    for rows in torch.arange(instances).split(REFERENCE_INSTANCES):
+    for rows in torch.arange(instances).split(REFERENCE_SAMPLES):
         features.append(embed(rows))
         progress(int(rows[-1]) + 1, instances)
     method.start(torch.cat(features), torch.tensor(new, device=loader.device))
@@ -55,6 +53,6 @@ def _settle(method: Method, batch_norms: MovingStatistics, embed: Callable[[Tens
     if not batch_norm_layers(method):
         return
     method.train()
-    for rows in calibration_rows(instances, SETTLING_PASSES):
+    for rows in calibration_rows(instances, SETTLING_BATCHES):
         embed(rows)
         batch_norms.update()

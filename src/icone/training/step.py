@@ -12,8 +12,9 @@ from icone.config import PretrainConfig
 from icone.data import Batch
 from icone.methods import Method
 from icone.nn import MovingStatistics
+from icone.recipe import adamw_settings
 from icone.training.meter import Meter
-from icone.training.optimizer import build_optimizer, pace, set_learning_rate
+from icone.training.optimizer import build_optimizer, set_learning_rate
 from icone.views import Views
 
 
@@ -53,7 +54,7 @@ class TrainStep:
         self.config = config
         self.total_steps = total_steps
         self.optimizer = build_optimizer(method, config, device)
-        self.lr = pace(config).lr
+        self.lr = adamw_settings(config.lr, config.batch_size * config.accumulate, config.recipe).lr
         self.batch_norms = MovingStatistics(method)
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
