@@ -226,6 +226,21 @@ def test_a_changed_folder_is_refused_in_detail_and_extended_on_demand(folder: Pa
     pretrain(folder, **frozen, out=run.folder, resume=True, console=quiet())  # the folder is now the run's own
 
 
+def test_weights_that_are_not_finite_are_named_before_anything_is_measured_on_them(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = TrainStep.__call__
+
+    def exploding(self: Any, batches: Any) -> None:
+        step(self, batches)
+        if int(self.count) == 2:  # the end of the first epoch; its loss was finite
+            next(self.method.encoder.parameters()).data.fill_(float("nan"))
+
+    monkeypatch.setattr(TrainStep, "__call__", exploding)
+    with pytest.raises(TrainingError, match=r"weights are not finite after step 2.*--adjust"):
+        pretrain(folder, **TINY, probe_every=1, out=tmp_path / "run", console=quiet())
+
+
 def test_extending_an_unfinished_run_keeps_its_schedule(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

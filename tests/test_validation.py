@@ -136,6 +136,8 @@ def test_a_home_that_does_not_exist_is_said() -> None:
     with pytest.raises(InputError, match="no such user"):
         user_path("~nosuchuser/x")
     with pytest.raises(InputError, match="no such user"):
+        icone.data.read_sample("~nosuchuser/x.npy")
+    with pytest.raises(InputError, match="no such user"):
         icone.pretrain("synthetic:gaussians", out="~nosuchuser/x")
 
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -100,7 +100,7 @@ class Run:
     @property
     def instances(self) -> dict[str, Any]:
         """`ids`, `labels` and `class_names` of the training instances, `test_ids` of the held-out ones."""
-        return self._read_json("instances.json", {"ids": list, "labels": list, "test_ids": list})
+        return self._read_json("instances.json", {"ids": list, "labels": list, "test_ids": list, "minority": list})
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ class Run:
         """What `icone evaluate` found about the encoder, if it ran and the run has not been extended since."""
         if not self.result_file.is_file() or self._is_extended:
             return None
-        return self._read_json("result.json", {"trained": dict})
+        return self._read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
 
     @property
     def finished(self) -> bool:
@@ -186,7 +186,7 @@ class Run:
 
         return run_html(self)
 
-    def _read_json(self, name: str, wanted: dict[str, type]) -> dict[str, Any]:
+    def _read_json(self, name: str, wanted: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
         def read() -> dict[str, Any]:
             content = json.loads((self.folder / name).read_text(encoding="utf-8"))
             if not isinstance(content, dict):

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pytest
 
 from icone.data.cache import ABANDONED, SIGNATURE, TAG, Cache, cache_folder
+from icone.data.identity import DigestMemory
 from icone.errors import InputError
 
 ROWS = np.random.default_rng(0).integers(0, 256, (6, 3, 40, 40), dtype=np.uint8)
@@ -350,3 +351,15 @@ def test_the_longest_unused_go_first(cache: Cache, heard: Heard, monkeypatch: py
     assert keep(cache, keys[4]) is None
     assert "half of the free disk" in heard[0]
     assert [entry.key for entry in cache.entries()] == [keys[2]]
+
+
+def test_clear_deletes_remembered_digests_and_nothing_else(cache: Cache) -> None:
+    keep(cache)
+    memory = DigestMemory(cache.folder, "a source")
+    memory.keep("a", "stamp", "digest")
+    memory.save()
+    (own,) = (cache.folder / "digests").iterdir()
+    (cache.folder / "digests" / "notes.txt").write_text("mine")
+    cache.clear()
+    assert not own.exists()
+    assert (cache.folder / "digests" / "notes.txt").exists()

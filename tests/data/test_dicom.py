@@ -110,6 +110,7 @@ def test_slices_without_or_with_equal_positions(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({2: None}, r"slices 3\.dcm and 0\.dcm lie 5 mm apart, the others 2\.5 mm: slices are missing"),
+        ({2: None, 4: None}, r"slices 3\.dcm and 0\.dcm lie 5 mm apart, the others 2\.5 mm"),
         ({1: None, 2: None}, r"slices 1\.dcm and 0\.dcm lie 7\.5 mm apart"),
         ({4: {"ImagePositionPatient": place(2000)}}, r"slices 0\.dcm and 2\.dcm lie 4992\.5 mm apart"),
         ({2: {"ImagePositionPatient": place(2, 5000)}}, r"slices 3\.dcm and 4\.dcm lie 5000 mm apart"),
@@ -122,8 +123,8 @@ def test_slices_without_or_with_equal_positions(tmp_path: Path) -> None:
         ({3: {"PixelSpacing": None}}, r"slice 0\.dcm does not say its pixel spacing"),
     ],
     ids=[
-        "missing", "two missing", "5 m away", "5 m sideways", "half a step off", "twice", "orientation",
-        "pixel spacing", "position is no number", "pixel spacing is no number", "no pixel spacing",
+        "missing", "one of four missing", "two missing", "5 m away", "5 m sideways", "half a step off", "twice",
+        "orientation", "pixel spacing", "position is no number", "pixel spacing is no number", "no pixel spacing",
     ],
 )  # fmt: skip
 def test_slices_that_are_not_one_volume(

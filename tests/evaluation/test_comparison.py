@@ -62,6 +62,11 @@ def test_encoders_of_the_same_worth_are_rarely_told_apart() -> None:
     assert 4 <= called <= 32
 
 
+def test_an_interval_stays_within_what_is_possible() -> None:
+    wild = Difference(before=0.5, after=1.0, error=0.9, samples=2)
+    assert (wild.low, wild.high) == (-1.0, 1.0)
+
+
 def test_a_sure_difference_of_half_a_point_is_none() -> None:
     tiny = Difference(before=0.5, after=0.5 + NOTICEABLE / 2, error=1e-4, samples=100_000)
     assert tiny.low > 0

@@ -45,6 +45,7 @@ def test_run_redoes_nothing(told: Store, capsys: Out) -> None:
         (["run", "views", "--workers", "0"], "--workers must be at least 1"),
         (["run", "views", "--seeds", "0"], "--seeds must be at least 1"),
         (["show", "views"], "there is no store"),
+        (["run", "batch-size-2d", "--datasets", "~nosuchuser/x"], "there is no such user"),
         (["run", "views", "--lr", "0"], "--lr must be above 0 and at most 1e+30, got 0"),
         (["run", "synthetic", "--lr", "0"], "--lr must be above 0 and at most 1e+30, got 0"),
         (["run", "views", "--epochs", "0"], "--epochs must be at least 1"),

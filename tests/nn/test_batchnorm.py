@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from icone.building import make_method
 from icone.config import PretrainConfig
@@ -254,6 +255,16 @@ def test_a_training_goes_on_from_its_state_and_begins_anew_from_plain_weights(de
     assert other.passes == 0
     with pytest.raises(RuntimeError, match="Unexpected key"):
         plain.load_state_dict(layer.state_dict())
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_activation_checkpointing_is_refused_and_not_wrong_in_silence(deferred: bool) -> None:
+    network = nn.Sequential(nn.Linear(3, 3), convert_batch_norm(nn.BatchNorm1d(3), 1), nn.Linear(3, 1))
+    if deferred:
+        MovingStatistics(network)
+    output = checkpoint(network, torch.randn(4, 3), use_reentrant=False)
+    with pytest.raises(RuntimeError, match="activation checkpointing"):
+        output.sum().backward()
 
 
 def test_conversion_to_sync_batch_norm_leaves_it_alone() -> None:

@@ -40,6 +40,8 @@ SIGNATURE = (
 )
 """The first line is the one by which backup programs know a cache; the second makes it ours."""
 KEY = "[0-9a-f]{32}"
+DIGEST_NAME = re.compile(r"[0-9a-f]{32}")
+"""Files in the folder `digests` that remember contents (`icone.data.identity.DigestMemory`)."""
 OWN_NAME = re.compile(rf"{KEY}\.(json|npy)|({KEY}|CACHEDIR)[a-z0-9_]{{8}}\.tmp")
 """Names that the cache makes."""
 
@@ -241,7 +243,8 @@ class Cache:
     def clear(self) -> int:
         """Delete all that is kept, and what killed processes have left; returns how many files would not go."""
         left = 0
-        for path in self._own_files("json", "npy", "tmp"):
+        digests = [path for path in (self.folder / "digests").glob("*") if DIGEST_NAME.fullmatch(path.name)]
+        for path in [*self._own_files("json", "npy", "tmp"), *digests]:
             try:
                 path.unlink(missing_ok=True)
             except OSError:  # of another user

@@ -95,12 +95,13 @@ def _check_steps(positions: Array, heights: Array, names: list[str]) -> None:
         pair = f"{names[same[0]]} and {names[same[0] + 1]}"
         raise InputError(f"its slices {pair} lie at the same position; it may mix several acquisitions")
     steps = np.diff(positions, axis=0)
-    usual = np.median(steps, axis=0)
+    lengths = np.linalg.norm(steps, axis=1)
+    usual = steps[np.argsort(lengths)[(len(steps) - 1) // 2]]  # of two steps the smaller one: a gap is the larger
     off = np.linalg.norm(steps - usual, axis=1)
     widest = int(off.argmax())
-    if off[widest] > STEP_TOLERANCE * np.median(np.diff(heights)):
+    if off[widest] > STEP_TOLERANCE * np.linalg.norm(usual):
         raise InputError(
-            f"its slices {names[widest]} and {names[widest + 1]} lie {np.linalg.norm(steps[widest]):.6g} mm apart, the "
+            f"its slices {names[widest]} and {names[widest + 1]} lie {lengths[widest]:.6g} mm apart, the "
             f"others {np.linalg.norm(usual):.6g} mm: slices are missing, or one does not belong there; "
             "complete the series or take that slice out"
         )

@@ -15,6 +15,7 @@ from icone.data.memory import DECODING
 from icone.data.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
 from icone.data.source import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
+from icone.validation import user_path
 
 _KNOWN = ", ".join([*READERS, *dicom.SUFFIXES])
 
@@ -203,7 +204,7 @@ def read_sample(path: str | Path) -> Sample:
     units: NIfTI is turned to the closest right-anterior-superior axes, (C, X, Y, Z); a DICOM series is
     (1, slices, rows, columns). `spacing` is in millimetres along these axes, or None where the file does not say it.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     if path.is_dir():
         source = FolderSource(path)
         if len(source) != 1:

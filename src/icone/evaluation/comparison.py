@@ -36,11 +36,11 @@ class Difference:
 
     @property
     def low(self) -> float:
-        return self.value - SURE * self.error
+        return max(-1.0, self.value - SURE * self.error)
 
     @property
     def high(self) -> float:
-        return self.value + SURE * self.error
+        return min(1.0, self.value + SURE * self.error)
 
     @property
     def better(self) -> bool:

@@ -54,7 +54,7 @@ NOT_MEASURED = "the untrained encoder was not measured"
 TAUGHT = "the method was taught the labels of these samples, so they cannot test it"
 OBSTACLES = {
     NOT_MEASURED: "Leave --no-untrained out: the comparison costs one more pass over the samples.",
-    TAUGHT: "Pretrain with --test-fraction 0.2, which holds samples out, or evaluate with --official-test.",
+    TAUGHT: "Pretrain with --test-fraction 0.2, which holds samples out.",
 }
 """Why being better or worse than before cannot be told, and the way out."""
 
@@ -186,7 +186,7 @@ def _by_labels(probes: Mapping[str, Difference]) -> tuple[State, str, str]:
 
 def _without_labels(after: Metrics, before: Metrics) -> tuple[State, str, str]:
     """State, reason and advice by recognition and RankMe, with what labels would add."""
-    with_labels = "Labels of some samples would tell: give --labels, and probes are compared."
+    with_labels = "Labels of two classes or more would tell (--labels): probes are then compared."
     now, then = _recognition(after), _recognition(before)
     left = after["rankme"] / before["rankme"]
     if now is None or then is None:

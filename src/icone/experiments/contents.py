@@ -12,6 +12,7 @@ from typing import NamedTuple
 from icone.config import PretrainConfig
 from icone.data.identity import file_digest
 from icone.errors import InputError
+from icone.validation import user_path
 
 
 class Contents(NamedTuple):
@@ -31,7 +32,7 @@ def content_digest(source: str | Path) -> str:
 
     `file_digest` reads a file again only where its size or its time has changed.
     """
-    path = Path(os.path.expanduser(source))
+    path = user_path(source)
     try:
         if path.is_file():
             return file_digest(path)

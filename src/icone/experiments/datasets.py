@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from icone.config import DataConfig
 from icone.data import open_source
@@ -11,6 +10,7 @@ from icone.data.synthetic import open_synthetic
 from icone.errors import InputError
 from icone.experiments.contents import Contents, content_digest
 from icone.experiments.options import Options
+from icone.validation import user_path
 
 PAPER_2D = {
     "bloodmnist": "Blood",
@@ -82,7 +82,7 @@ def find_dataset(name: str, options: Options) -> Dataset:
         subset = SMOKE_SUBSET if options.smoke and options.subset is None else options.subset
         title = name.removeprefix("synthetic:")
         return _dataset(title, name, synthetic.spatial_dims, subset, len(synthetic), options)
-    path = Path(name).expanduser().resolve()
+    path = user_path(name).resolve()
     if not path.exists():
         known = ", ".join([*PAPER_2D, *PAPER_3D])
         raise InputError(f"there is no data set {name!r}: give a folder, a file, synthetic:NAME, or one of {known}")

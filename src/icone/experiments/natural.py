@@ -14,6 +14,7 @@ from icone.data.folder import FolderSource
 from icone.errors import InputError
 from icone.experiments.datasets import Dataset, find_dataset
 from icone.experiments.options import Options
+from icone.validation import user_path
 
 CLASSES = 20
 PER_CLASS = 250
@@ -24,7 +25,7 @@ def natural_subset(name: str, options: Options) -> Dataset:
 
     The links lie in the user's cache folder under a name that depends on what they point to.
     """
-    folder = Path(name).expanduser().resolve()
+    folder = user_path(name).resolve()
     if not folder.is_dir():
         raise InputError(f"natural-images needs a folder with {CLASSES} classes or more: --datasets FOLDER, not {name}")
     members = _by_class(folder)

@@ -11,6 +11,7 @@ from filelock import FileLock
 from icone.config import PretrainConfig
 from icone.errors import InputError
 from icone.experiments.contents import Contents, content_digest, contents_of
+from icone.validation import user_path
 
 
 def on_this_node(config: PretrainConfig, cache: Path | None, contents: Contents) -> PretrainConfig:
@@ -28,7 +29,7 @@ def on_this_node(config: PretrainConfig, cache: Path | None, contents: Contents)
     cache.mkdir(parents=True, exist_ok=True)
     if config.source.startswith("medmnist:"):
         return _medmnist(config, cache)
-    source = _kept(Path(config.source).expanduser(), cache, contents.source)
+    source = _kept(user_path(config.source), cache, contents.source)
     labels = None
     if config.labels is not None:
         assert contents.labels is not None

@@ -123,8 +123,8 @@ def _check(name: str, key: str, value: object) -> None:
     if isinstance(value, (bool, str)):  # names are looked up by the constructors, which know them
         return
     assert isinstance(value, (int, float))
-    allowed = RANGES.get(f"{name}.{key}") or RANGES[key]
-    if not allowed.holds(value):
+    allowed = RANGES.get(f"{name}.{key}") or RANGES.get(key)
+    if allowed is not None and not allowed.holds(value):
         raise InputError(f"method option {key}={value} of {name} must be {allowed.words}")
 
 

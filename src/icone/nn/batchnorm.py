@@ -106,10 +106,13 @@ class MovingAverageBatchNorm(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler may compute the forward pass anew in the backward pass, from other averages
     def _normalise(self, x: Tensor) -> Tensor:
+        _refuse_recomputation()
         output = _NormaliseAndUpdate.apply(x.to(self.moving.dtype), self.weight, self.bias, self)
         return cast(Tensor, output).to(x.dtype)
 
     def _normalise_deferred(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            _refuse_recomputation()
         moving, running, passes, count = self.pending or (self.moving, self._running(), self.passes, 0)
         output, moving = _NormaliseDeferred.apply(
             x.to(self.moving.dtype),
@@ -131,6 +134,15 @@ class MovingAverageBatchNorm(nn.Module):
 
     def _groups(self, x: Tensor) -> int:
         return 1 if self.gradient_rows is None else _groups(len(x), self.gradient_rows)
+
+
+def _refuse_recomputation() -> None:
+    """Refuse a forward pass inside a backward pass, as activation checkpointing has it: the averages have moved on."""
+    if torch._C._current_graph_task_id() != -1:  # there is no public name for it
+        raise RuntimeError(
+            "a moving-average BatchNorm cannot be recomputed in the backward pass, because its averages include the "
+            "first pass already: leave it out of activation checkpointing, or use norm layers without averages there"
+        )
 
 
 class _NormaliseAndUpdate(torch.autograd.Function):

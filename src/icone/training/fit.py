@@ -107,9 +107,7 @@ class Fit:
     def save(self) -> None:
         """Keep the state, unless something in it is not finite; to be called `here`."""
         self._check_finite()
-        weights = [*self.step.method.parameters(), *self.step.method.encoder.state_dict().values()]
-        if not all(torch.isfinite(t).all() for t in weights):
-            raise TrainingError(f"weights are not finite after step {self.done}. {self._way_out()}")
+        self._check_weights()
         book = StateBook(
             step=self.done,
             history=self.history,
@@ -124,6 +122,8 @@ class Fit:
         self.saved_at = time.monotonic()
 
     def _way_out(self) -> str:
+        if not self.run.state_file.is_file():
+            return "Nothing was saved yet: start again with a smaller --lr"
         return (
             f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help: "
             "add one of them, --resume and --adjust to the command, or start anew under another --out"
@@ -163,6 +163,7 @@ class Fit:
 
     def _end_epoch(self, epoch: int) -> None:
         self._check_finite()
+        self._check_weights()  # before anything is measured on them
         row = {
             "epoch": self.epochs_before + epoch,
             **self.step.meter.means(),
@@ -186,6 +187,11 @@ class Fit:
 
     def _speed(self) -> float:
         return self.seen / max(time.monotonic() - self.epoch_began, 1e-9)
+
+    def _check_weights(self) -> None:
+        weights = [*self.step.method.parameters(), *self.step.method.encoder.state_dict().values()]
+        if not all(torch.isfinite(t).all() for t in weights):
+            raise TrainingError(f"weights are not finite after step {self.done}. {self._way_out()}")
 
     def _check_finite(self) -> None:
         bad = int(self.step.meter.first_bad)
