@@ -392,3 +392,14 @@ def test_an_ignored_signal_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, former)
+
+
+@pytest.mark.parametrize("kind", ["images", "run"])
+def test_a_demo_does_not_write_among_other_things(kind: str, run: Path, tmp_path: Path) -> None:
+    folder = run if kind == "run" else tmp_path / "pictures"
+    if kind == "images":
+        folder.mkdir()
+        (folder / "a.png").write_bytes(b"")
+    before = sorted(folder.rglob("*"))
+    assert main(["demo", "--out", str(folder)]) == 2
+    assert sorted(folder.rglob("*")) == before

@@ -204,3 +204,18 @@ def test_hints_can_be_pasted_into_a_shell(tmp_path: Path, capsys: pytest.Capture
     assert f"icone evaluate '{folder}', icone embed '{folder}' FOLDER" in capsys.readouterr().out
     assert main(["figures", str(folder), "--names", "spectrum", "--out", str(tmp_path)]) == 2
     assert f"icone evaluate '{folder}'" in capsys.readouterr().err
+
+
+def test_samples_that_came_or_went_since_training_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    for i in range(6):
+        np.save(folder / f"{i}.npy", rng.integers(0, 255, (16, 16)).astype(np.uint8))
+    run = icone.pretrain(folder, encoder="test_vit", size=32, epochs=1, batch_size=2, probe_every=0, out=tmp_path / "r")
+    (folder / "3.npy").unlink()
+    np.save(folder / "new.npy", rng.integers(0, 255, (16, 16)).astype(np.uint8))
+    icone.evaluate(run, untrained=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 samples of the run are no longer there, such as 3.npy" in said
+    assert "1 samples here took no part in the run" in said

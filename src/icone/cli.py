@@ -366,7 +366,7 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _to_go_on(words: Sequence[str]) -> list[str]:
-    if words[:1] == ["paper"]:  # a sweep always goes on where it was
+    if words[:1] in (["paper"], ["demo"]):  # a sweep goes on where it was, a demo begins again
         return [*words]
     return [*words] if "--resume" in words else [*(w for w in words if w != "--extend"), "--resume"]
 

@@ -34,6 +34,10 @@ COMMON: dict[str, Any] = {"lr": 3e-4, "batch_size": 1, "test_fraction": 0.4}
 
 def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
     """Pretrain and evaluate on a 3D and a 2D set; prints and returns untrained against trained."""
+    strange = [p for p in sorted(out.iterdir()) if not Run(p).exists() and p.name[0] != "."] if out.is_dir() else []
+    if strange or Run(out).exists():
+        named = strange[0] if strange else out / "config.json"
+        raise InputError(f"{out} holds other things than run folders, such as {named}: choose another --out")
     for name, settings in EXPERIMENTS.items():
         _check_own(out / name, PretrainConfig(**settings, **COMMON))
     results = {}

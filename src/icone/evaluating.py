@@ -131,6 +131,7 @@ def _read(
     if official_test:
         datasets.append(load_with_notes(dataclasses.replace(config, split="test"), preparation, console))
     ids = [name for dataset in datasets for name in dataset.ids]
+    _note_changes(instances, datasets[0], console)
     if config.labels is not None and len(set(ids)) < len(ids):
         raise InputError(
             f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
@@ -140,6 +141,16 @@ def _read(
     partition, note = _partition(run, datasets, names, official_test, test_fraction, config.labels)
     splits = np.repeat([config.split, "test"][: len(datasets)], [len(dataset) for dataset in datasets])
     return _Samples(datasets, ids, names, splits, partition, note)
+
+
+def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console) -> None:
+    """Say which samples of the run are gone, and how many the run did not know."""
+    known = {*instances["ids"], *instances["test_ids"]}
+    lost, gained = sorted(known.difference(dataset.ids)), set(dataset.ids) - known
+    if lost:
+        console.print(f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}", soft_wrap=True)
+    if gained:
+        console.print(f"note: {len(gained)} samples here took no part in the run and are measured too", soft_wrap=True)
 
 
 def _class_names(dataset: Dataset) -> np.ndarray:

@@ -355,3 +355,10 @@ def test_a_window_is_the_same_for_all(tmp_path: Path) -> None:
     assert "intensity: -160 to 240 becomes 0 to 1" in data.notes
     with pytest.raises(InputError, match="--window is for images and volumes"):
         load_data(PretrainConfig(source="synthetic:gaussians@x10", window=(0, 1)))
+
+
+def test_a_window_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 60_000, (6, 16, 16)).astype(np.uint16))
+    load_data(PretrainConfig(source=str(tmp_path / "a.npy"), window=(100, 50_000), cache="off"))
+    with pytest.raises(InputError, match=r"--window 100000 200000 leaves nothing of .*whose values are"):
+        load_data(PretrainConfig(source=str(tmp_path / "a.npy"), window=(100_000, 200_000), cache="off"))

@@ -63,6 +63,7 @@ def load_data(config: PretrainConfig, report: Report | None = None, progress: Pr
         facts, skipped = reading.inspect(drawn.everything.tolist())
     check_alike(source, facts, config)
     preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
+    _check_window(source, facts, config)
     if report is not None:
         for problem in skipped:
             report(f"left out: {problem.reason}")
@@ -100,6 +101,19 @@ def load_for_inference(
         report(f"{silent} of {len(facts)} samples do not say their spacing: their voxels are taken for cubes")
     (dataset,) = reading.prepare(preparation, np.array([fact.position for fact in facts]), skipped=skipped)
     return dataset
+
+
+def _check_window(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:
+    """Refuse a window that leaves nothing to see of a sample."""
+    if config.window is None:
+        return
+    low, high = config.window
+    for fact in facts:
+        if max(fact.high) <= low or min(fact.low) >= high:
+            raise InputError(
+                f"--window {low:g} {high:g} leaves nothing of {source.where(fact.position)}, whose values are "
+                f"{min(fact.low):g} to {max(fact.high):g}: give the range that should be seen"
+            )
 
 
 class _Drawn(NamedTuple):
