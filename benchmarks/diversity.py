@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from icone.diversity import orthogonality
+from icone.nn.diversity import orthogonality
 
 MIN_SPEEDUP, MAX_MEMORY_SHARE, MAX_GRADIENT_ERROR = 3.0, 0.1, 1e-5
 MEMORY_GOAL_FROM = 20_000

@@ -22,9 +22,9 @@ import torch
 from rich.console import Console
 
 from icone.errors import InputError
-from icone.evaluating import evaluate
-from icone.pretraining import pretrain
-from icone.runs import replacing
+from icone.api.evaluate import evaluate
+from icone.api.pretrain import pretrain
+from icone.run import replacing
 
 METRICS = ("linear_probe", "knn_5", "rankme")
 Figures = dict[str, float]

@@ -28,7 +28,7 @@ from torch import Tensor
 from icone.errors import InputError
 from icone.training.allocation import free_gpu_memory
 from icone.training.engine import EagerEngine
-from icone.training.place import Place
+from icone.training.context import Place
 from step import Case, RandomSamples, build
 
 STEPS = 3

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.evaluation import geometry
-from icone.pretraining import pretrain
+from icone.api.pretrain import pretrain
 
 RUNS: dict[str, dict[str, Any]] = {
     "images 64, ResNet-10": {"source": "synthetic:cells@64x120", "encoder": "resnet10t", "epochs": 6},

@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from icone.training.engine import EagerEngine, Engine
-from icone.training.place import Place
+from icone.training.context import Place
 from step import CASES, CPU_CASES, Case, RandomSamples, build, captured, eager, milliseconds
 
 UPDATE_BYTES = 4 * 8

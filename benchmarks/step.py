@@ -49,16 +49,16 @@ from torch import Tensor, nn
 
 from icone.config import PretrainConfig
 from icone.data import Loader
-from icone.diversity import orthogonality
+from icone.nn.diversity import orthogonality
 from icone.encoders import arrange_for_cuda, build_encoder
 from icone.encoders.layers import HalvingMaxPool3d, PatchConv2d, SmallMapConv3d, StemConv3d
 from icone.errors import InputError
-from icone.losses import nt_xent
+from icone.nn.losses import nt_xent
 from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
 from icone.training.allocation import free_gpu_memory, keep_freed_memory
 from icone.training.engine import EagerEngine, Engine
-from icone.training.place import Place
+from icone.training.context import Place
 from icone.training.step import TrainStep
 from icone.views import build_views
 
@@ -137,7 +137,7 @@ def captured(
     options: tuple[str, ...] = (),
     compiled: bool = True,
 ) -> tuple[Engine, Place]:
-    from icone.training.captured import CapturedEngine
+    from icone.cuda.graph import CapturedEngine
 
     step, loader = build(case, device, samples, seed, options=options)
     place = Place(device, reduced=True)

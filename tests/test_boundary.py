@@ -18,13 +18,13 @@ from PIL import Image
 from rich.console import Console
 
 import icone
-from icone.building import pick_device
+from icone.api.build import pick_device
 from icone.cli import main
 from icone.data.cache import TAG
 from icone.demo import COMMON, EXPERIMENTS, demo
 from icone.errors import InputError, printable
-from icone.pretraining import pretrain
-from icone.runs import OWN_FILES, Run
+from icone.api.pretrain import pretrain
+from icone.run import OWN_FILES, Run
 from icone.terminal import Terminal
 
 POINTS = ["synthetic:gaussians", "--subset", "20", "--features", "4", "--epochs", "1", "--probe-every", "0"]
@@ -382,7 +382,7 @@ def test_a_gpu_that_is_not_there_is_said(count: int, name: str, monkeypatch: pyt
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
-    from icone.training.interruption import watch_signals
+    from icone.training.signals import watch_signals
 
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:

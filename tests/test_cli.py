@@ -13,7 +13,7 @@ from PIL import Image
 
 import icone
 from icone.cli import main
-from icone.runs import Run
+from icone.run import Run
 
 POINTS = ["synthetic:gaussians", "--subset", "60", "--features", "8", "--epochs", "2"]
 
@@ -216,7 +216,7 @@ def test_python_interface(tmp_path: Path) -> None:
     with pytest.raises(icone.InputError, match="unknown settings: bach_size"):
         icone.pretrain("synthetic:gaussians", bach_size=1)
     assert set(icone.__all__) <= set(dir(icone))
-    assert icone.diversity.orthogonality(torch.eye(3)) == 0
+    assert icone.nn.diversity.orthogonality(torch.eye(3)) == 0
     assert icone.__version__
 
 
@@ -238,7 +238,7 @@ def test_too_little_memory_is_said_with_what_helps(
     def exhausted(*_: object, **__: object) -> None:
         raise kind(reason)
 
-    monkeypatch.setattr("icone.pretraining.fit", exhausted)
+    monkeypatch.setattr("icone.api.pretrain.fit", exhausted)
     assert main(["pretrain", *POINTS, "--out", str(tmp_path / "run")]) == 2
     message = capsys.readouterr().err
     assert reason in message

@@ -13,8 +13,8 @@ from PIL import Image
 
 from icone.cli import main
 from icone.data import read_labels
-from icone.inference import write_embeddings
-from icone.runs import Run
+from icone.api.embed import write_embeddings
+from icone.run import Run
 
 NAMES = {
     b"caf\xe9.png": r"caf\xe9.png",

@@ -14,7 +14,7 @@ import pytest
 import icone
 from icone.config import ImageViews, PretrainConfig, ViewsConfig, from_json, to_json
 from icone.errors import InputError
-from icone.experiments.options import Options
+from icone.paper.options import Options
 from icone.validation import RANGES, check_folder, check_target, checked, user_path
 
 WRONG_TYPES: list[tuple[str, object]] = [

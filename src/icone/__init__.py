@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from icone.errors import InputError
-    from icone.evaluating import evaluate
-    from icone.inference import embed, load_encoder
+    from icone.api.evaluate import evaluate
+    from icone.api.embed import embed, load_encoder
     from icone.methods import METHODS, AnchorTable, IConELoss
-    from icone.pretraining import pretrain, pretrain_many
+    from icone.api.pretrain import pretrain, pretrain_many
     from icone.report import report
-    from icone.runs import Run
+    from icone.run import Run
 
 __all__ = [
     "METHODS",

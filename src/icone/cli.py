@@ -19,7 +19,7 @@ from rich.console import Console
 
 from icone.config import PretrainConfig
 from icone.errors import InputError, InterruptedRun, TrainingError, is_out_of_memory, one_line
-from icone.experiments.commands import Paper
+from icone.paper.commands import Paper
 from icone.terminal import Terminal, standard_streams
 from icone.validation import check_settings
 
@@ -46,7 +46,7 @@ class Pretrain(PretrainConfig):
         """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
 
     def run(self, console: Console) -> None:
-        from icone.pretraining import default_folder, pretrain, pretrain_many
+        from icone.api.pretrain import default_folder, pretrain, pretrain_many
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
         if self.seeds > 1:
@@ -90,7 +90,7 @@ class Embed:
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
-        from icone.inference import embed
+        from icone.api.embed import embed
 
         table = embed(
             self.run_folder,
@@ -131,7 +131,7 @@ class Evaluate:
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
-        from icone.evaluating import evaluate, notes, result_table
+        from icone.api.evaluate import evaluate, notes, result_table
 
         result = evaluate(
             self.run_folder,

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from icone.config import PretrainConfig, differences
 from icone.errors import InputError
-from icone.evaluating import evaluate, result_table
-from icone.pretraining import pretrain
-from icone.runs import OWN_FILES, Run
+from icone.api.evaluate import evaluate, result_table
+from icone.api.pretrain import pretrain
+from icone.run import OWN_FILES, Run
 
 # Small networks, so that a few thousand steps of batch size 1 take a minute or so.
 EXPERIMENTS: dict[str, dict[str, Any]] = {

@@ -22,8 +22,8 @@ from icone.config import DataConfig
 from icone.data import DigestMemory, compare_instances, identity, open_source
 from icone.data.identity import file_digest
 from icone.errors import InputError
-from icone.pretraining import pretrain
-from icone.training.state import load_state, save_state
+from icone.api.pretrain import pretrain
+from icone.training.checkpoint import load_state, save_state
 
 Array = np.ndarray[Any, Any]
 
@@ -209,7 +209,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return function(*parts)
 
     monkeypatch.setattr(identity, "_hash_file", partial(noting, of_file))
-    monkeypatch.setattr("icone.data.arrays.content_digest", partial(noting, of_parts))
+    monkeypatch.setattr("icone.data.sources.array_file.content_digest", partial(noting, of_parts))
     return found
 
 
@@ -335,7 +335,7 @@ def test_seeding_leaves_other_gpus_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.cuda, "manual_seed_all", forbidden)
     settings: dict[str, Any] = {"epochs": 1, "features": 4, "batch_size": 16, "device": "cpu"}
-    from icone.evaluating import evaluate
+    from icone.api.evaluate import evaluate
 
     run = pretrain("synthetic:gaussians@x20", **settings, out=tmp_path / "run", console=quiet())
     evaluate(run, untrained=True, geometry_instances=4, device="cpu", console=quiet())

@@ -11,7 +11,7 @@ import pytest
 from icone.data import read_labels
 from icone.data.labels import class_names, read_columns
 from icone.errors import InputError, printable
-from icone.inference import write_embeddings
+from icone.api.embed import write_embeddings
 
 IDS = ("a/1.png", "a/2.png", "b/3.nii.gz")
 

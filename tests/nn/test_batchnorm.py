@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from icone.building import make_method
+from icone.api.build import make_method
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.encoders import build_encoder

@@ -18,7 +18,7 @@ from icone.config import PretrainConfig
 from icone.data import Data, load_data
 from icone.evaluation.assessment import Partition, assess, run_probes
 from icone.evaluation.verdict import judge
-from icone.runs import Run, write_json
+from icone.run import Run, write_json
 
 Array = npt.NDArray[np.float32]
 

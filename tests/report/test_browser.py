@@ -19,8 +19,8 @@ from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from icone.report.building import report
-from icone.runs import Run, write_json
+from icone.report.write import report
+from icone.run import Run, write_json
 
 Array = npt.NDArray[np.float32]
 MANY = 20_000

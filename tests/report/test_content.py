@@ -25,7 +25,7 @@ from icone.report.figures import plot_geometry
 from icone.report.page import embed_json, page
 from icone.report.samples import numbers_or_categories, read_samples
 from icone.report.thumbnails import lay_out, picture
-from icone.runs import Run, write_json
+from icone.run import Run, write_json
 
 Array = npt.NDArray[np.float32]
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from PIL import Image
 from icone.cli import main
 from icone.errors import InputError
 from icone.report.figures import FIGURES, plot_confusion, plot_geometry, plot_map, plot_spectrum, save_figures
-from icone.runs import Run
+from icone.run import Run
 
 RNG = np.random.default_rng(0)
 NAMES = ["$x_{", "<b>&", "漢字"]

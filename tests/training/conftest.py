@@ -29,6 +29,6 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
             yield Wish()
 
         # The module by its name: the package's attribute of that name is the function in it.
-        monkeypatch.setattr(sys.modules["icone.training.fit"], "watch_signals", watching)
+        monkeypatch.setattr(sys.modules["icone.training.loop"], "watch_signals", watching)
 
     return arrange

@@ -13,11 +13,11 @@ from icone.data import Loader, load_data
 from icone.encoders import build_encoder
 from icone.errors import InputError
 from icone.methods import METHODS, Setting, build_method
-from icone.pretraining import pretrain, pretrain_many
-from icone.runs import read_tensors
-from icone.training.compiling import compile_parts, compiling, undo
+from icone.api.pretrain import pretrain, pretrain_many
+from icone.run import read_tensors
+from icone.cuda.compilation import compile_parts, compiling, undo
 from icone.training.engine import EagerEngine, choose_engine
-from icone.training.place import Place
+from icone.training.context import Place
 from icone.training.step import TrainStep
 from icone.views import build_views
 
@@ -73,7 +73,7 @@ def test_captured_needs_a_gpu(tmp_path: Path) -> None:
 
 def test_every_trained_parameter_is_in_one_bucket() -> None:
     pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
-    from icone.training.overlapping import buckets
+    from icone.cuda.overlap import buckets
 
     encoder = build_encoder("vit_tiny_patch16_224", in_channels=1, spatial_dims=2, size=32)
     method = build_method("byol", encoder, Setting(num_instances=8, batch_size=4), ())

@@ -11,14 +11,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from icone.building import make_method
+from icone.api.build import make_method
 from icone.config import PretrainConfig
 from icone.data import Batch, load_data
 from icone.errors import InterruptedRun
 from icone.methods import METHODS
-from icone.pretraining import pretrain
-from icone.runs import Run, read_tensors
-from icone.training.state import load_state
+from icone.api.pretrain import pretrain
+from icone.run import Run, read_tensors
+from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep
 
 BATCH_BOUND = [name for name in METHODS if METHODS[name].min_batch_size > 1]

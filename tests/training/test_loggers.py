@@ -13,7 +13,7 @@ from rich.console import Console
 
 from icone.config import PretrainConfig
 from icone.errors import InputError
-from icone.pretraining import pretrain
+from icone.api.pretrain import pretrain
 from icone.training.loggers import MlflowLogger, WandbLogger, build_loggers
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 20, "epochs": 3, "features": 4}

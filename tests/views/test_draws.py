@@ -11,8 +11,8 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 
 from icone.config import ImageViews, VolumeViews
-from icone.views.images import ImageParameters, ImagePipeline
-from icone.views.volumes import VolumeParameters, VolumePipeline
+from icone.views.image import ImageParameters, ImagePipeline
+from icone.views.volume import VolumeParameters, VolumePipeline
 
 COUNT = 20_000
 SIGMAS = 5.0  # a right pipeline fails one such comparison in two million

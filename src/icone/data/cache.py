@@ -27,7 +27,7 @@ import numpy.lib.format as npy
 import numpy.typing as npt
 
 from icone.data.memory import GB
-from icone.data.source import Array
+from icone.data.sources.base import Array
 from icone.errors import InputError, one_line
 from icone.validation import user_path
 

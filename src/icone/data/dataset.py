@@ -11,11 +11,11 @@ from torch import Tensor
 
 from icone.data.inspection import Problem, Progress
 from icone.data.labels import class_names
-from icone.data.preparation import Preparation
+from icone.data.prepare import Preparation
 from icone.data.prepared import PreparedSamples
-from icone.data.readers import quiet_readers
-from icone.data.source import Source
-from icone.data.subsets import Integers
+from icone.data.formats.readers import quiet_readers
+from icone.data.sources.base import Source
+from icone.data.splits import Integers
 from icone.data.threads import read_ahead
 
 PIECE = 2**24

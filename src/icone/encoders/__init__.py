@@ -1,6 +1,6 @@
 """Networks that turn samples into representations, by name."""
 
-from icone.encoders.building import (
+from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
     MLP,

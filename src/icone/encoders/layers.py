@@ -161,7 +161,7 @@ def halving_maximum(x: Tensor) -> Tensor:
 
 def arrange_for_cuda(network: nn.Module) -> None:
     """Let layers compute as suits a GPU; parameters and results stay what they are."""
-    from icone.encoders.attention import use_short_attention  # timm takes its time to import
+    from icone.cuda.attention import use_short_attention  # timm takes its time to import
 
     _use_channels_last(network)
     use_short_attention(network)

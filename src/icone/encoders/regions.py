@@ -22,7 +22,7 @@ def regions(encoder: nn.Module) -> list[Region]:
     """
     from timm.models.vision_transformer import VisionTransformer
 
-    from icone.encoders.volumes import VolumeResNet
+    from icone.encoders.resnet3d import VolumeResNet
 
     if isinstance(encoder, VolumeResNet):
         return [Region(encoder, "stem"), *(Region(block) for stage in encoder.stages for block in stage.children())]

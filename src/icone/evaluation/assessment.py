@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.evaluation import geometry
-from icone.evaluation.arrays import FloatArray
+from icone.evaluation.inputs import FloatArray
 from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
 from icone.evaluation.recognition import recognition
 

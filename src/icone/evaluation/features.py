@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from icone.data import Dataset, Preparation
-from icone.data.preparation import Spacing
-from icone.data.source import Array
+from icone.data.prepare import Spacing
+from icone.data.sources.base import Array
 from icone.encoders import num_features
-from icone.training.place import kept_random_state
+from icone.training.context import kept_random_state
 from icone.views import Views
 
 Progress = Callable[[int, int], None]
@@ -34,7 +34,7 @@ class FrozenEncoder(nn.Module):
     | DICOM series | (1, slices, rows, columns), slices ordered along their normal, in rescaled units |
     | TIFF | (C, H, W), or (C, D, H, W) where it has several pages |
     | PNG, JPEG, BMP | (1, H, W) or (3, H, W), transparency laid over black; 16-bit RGBA: (4, H, W) |
-    | NumPy | (C, *spatial), see `icone.data.readers.channel_axis` |
+    | NumPy | (C, *spatial), see `icone.data.formats.readers.channel_axis` |
 
     `icone.data.read_sample` reads a file so:
 

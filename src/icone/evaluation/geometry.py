@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from icone.errors import InputError
-from icone.evaluation.arrays import Features, FloatArray, finite_array
+from icone.evaluation.inputs import Features, FloatArray, finite_array
 
 RANKME_EPSILON = 1e-7
 LIDAR_DELTA = 1e-4

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from icone.errors import InputError, unknown_name
-from icone.evaluation.arrays import Features, FloatArray, finite_array
+from icone.evaluation.inputs import Features, FloatArray, finite_array
 
 MAX_ITERATIONS = 1000
 

@@ -18,7 +18,7 @@ from sklearn.manifold import TSNE
 from sklearn.neighbors import NearestNeighbors
 
 from icone.errors import unknown_name
-from icone.evaluation.arrays import Features
+from icone.evaluation.inputs import Features
 from icone.evaluation.geometry import standardize
 
 ProjectionName = Literal["umap", "tsne", "pca"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from icone.evaluation.arrays import FloatArray
+from icone.evaluation.inputs import FloatArray
 
 CHANCE = 0.5
 CERTAIN = 0.995

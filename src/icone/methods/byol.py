@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.losses import bootstrap
+from icone.nn.losses import bootstrap
 from icone.methods.base import Method, Setting, total
-from icone.methods.heads import ProjectionHead, smallest_batch
-from icone.methods.moving import follow, frozen_copy
+from icone.nn.heads import ProjectionHead, smallest_batch
+from icone.nn.ema import follow, frozen_copy
 
 
 class BYOL(Method):

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.losses import moved_centre, self_distillation
+from icone.nn.losses import moved_centre, self_distillation
 from icone.methods.base import Method, Setting, total
-from icone.methods.heads import frozen_in_first_epoch
-from icone.methods.moving import follow, frozen_copy
+from icone.nn.heads import frozen_in_first_epoch
+from icone.nn.ema import follow, frozen_copy
 
 
 class DINOHead(nn.Module):

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icone.diversity import DIVERSITY, Beside
+from icone.nn.diversity import DIVERSITY, Beside
 from icone.encoders import Region, num_features
 from icone.errors import InputError, unknown_name
-from icone.losses import anchor_alignment, view_consistency
+from icone.nn.losses import anchor_alignment, view_consistency
 from icone.methods.base import Method, Setting, total
-from icone.methods.heads import ProjectionHead
+from icone.nn.heads import ProjectionHead
 from icone.nn import convert_batch_norm
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.recipe import ANCHOR_STD, HEAD_HIDDEN, HEAD_OUT, HEAD_SAMPLES, PAPER_OPTIONS, VIEW_WEIGHT, anchor_epsilon

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.errors import InputError
-from icone.losses import anchor_alignment, class_alignment, view_consistency
+from icone.nn.losses import anchor_alignment, class_alignment, view_consistency
 from icone.methods.base import Setting, total
 from icone.methods.icone import Anchored, AnchorTable, diversity_function
 from icone.recipe import CLASS_SHARE, PAPER_OPTIONS, VIEW_WEIGHT

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.errors import InputError
-from icone.losses import info_nce
+from icone.nn.losses import info_nce
 from icone.methods.base import Method, Setting, total
-from icone.methods.heads import ProjectionHead
-from icone.methods.moving import follow, frozen_copy
+from icone.nn.heads import ProjectionHead
+from icone.nn.ema import follow, frozen_copy
 
 
 class MoCo(Method):

@@ -7,9 +7,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.losses import nt_xent
+from icone.nn.losses import nt_xent
 from icone.methods.base import Method, Setting, total
-from icone.methods.heads import ProjectionHead
+from icone.nn.heads import ProjectionHead
 
 
 class SimCLR(Method):

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.losses import swapped_prediction
+from icone.nn.losses import swapped_prediction
 from icone.methods.base import Method, Setting, total
-from icone.methods.heads import ProjectionHead, frozen_in_first_epoch
+from icone.nn.heads import ProjectionHead, frozen_in_first_epoch
 
 
 class SwAV(Method):

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from icone.report.building import report
+from icone.report.write import report
 from icone.report.figures import FIGURES, save_figures
 
 __all__ = ["FIGURES", "report", "save_figures"]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from icone.config import to_command, to_json
 from icone.errors import InputError
-from icone.evaluating import PERCENT, ROWS, figure
+from icone.api.evaluate import PERCENT, ROWS, figure
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
 from icone.report.samples import (
@@ -25,8 +25,8 @@ from icone.report.samples import (
     table_columns,
 )
 from icone.report.thumbnails import make_sheets
-from icone.runs import Run
-from icone.training.display import CLOCKS
+from icone.run import Run
+from icone.training.progress import CLOCKS
 
 NEIGHBOURS = 8
 QUERIES = 8

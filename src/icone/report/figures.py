@@ -30,7 +30,7 @@ from icone.report.content import (
 )
 from icone.report.samples import Column, Samples, evaluate_command, numbers_or_categories, read_samples
 from icone.report.thumbnails import picture_of
-from icone.runs import Run, replacing
+from icone.run import Run, replacing
 from icone.validation import check_arguments, check_folder
 
 COLOURS = ("#1A7FC1", "#E69F00", "#009E73", "#CC79A7", "#7CC7F2", "#D55E00", "#B3A100", "#8C8C8C")

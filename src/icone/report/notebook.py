@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from icone.evaluating import PERCENT, ROWS, figure
+from icone.api.evaluate import PERCENT, ROWS, figure
 from icone.evaluation.verdict import TAUGHT, Verdict, judge_live
 from icone.methods import method_class
-from icone.runs import Run
+from icone.run import Run
 
 
 def run_html(run: Run) -> str:

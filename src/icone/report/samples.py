@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from icone.data.labels import read_columns
 from icone.errors import InputError
-from icone.runs import Run
+from icone.run import Run
 
 Split = Literal["train", "val", "test"]
 MOST_POINTS = 20_000

@@ -18,7 +18,7 @@ from torch import Tensor
 from icone.data import Dataset, Preparation, open_source
 from icone.errors import InputError
 from icone.report.samples import Samples
-from icone.runs import Run
+from icone.run import Run
 
 COLUMNS = 16
 PER_SHEET = COLUMNS * COLUMNS

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from icone.data import Loader
 from icone.errors import InputError
-from icone.training.place import Place
+from icone.training.context import Place
 from icone.training.step import TrainStep
 
 WORTHWHILE_STEPS = 100
@@ -29,7 +29,7 @@ def choose_engine(name: str, step: TrainStep, loader: Loader, place: Place, warn
     if name == "eager" or (name == "auto" and step.total_steps < WORTHWHILE_STEPS):
         return EagerEngine(step, loader)
     try:
-        from icone.training.captured import CapturedEngine
+        from icone.cuda.graph import CapturedEngine
     except ImportError as error:  # its kernels need Triton
         if name == "captured":
             raise InputError(f"--engine captured needs a package that is not installed: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from icone.config import PretrainConfig, to_json
 from icone.errors import InputError
-from icone.runs import write_text
+from icone.run import write_text
 from icone.training.observers import Observer, Row, flatten
 
 

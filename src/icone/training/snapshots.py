@@ -7,7 +7,7 @@ from collections.abc import Collection
 from torch import nn
 
 from icone.nn import plain_state_dict
-from icone.runs import Run, write_tensors
+from icone.run import Run, write_tensors
 from icone.training.observers import Observer, Row
 
 

@@ -6,9 +6,9 @@ from typing import cast
 
 from icone.config import ViewsConfig
 from icone.views.base import Views
-from icone.views.images import ImagePipeline
-from icone.views.points import PointPipeline
-from icone.views.volumes import VolumePipeline
+from icone.views.image import ImagePipeline
+from icone.views.point import PointPipeline
+from icone.views.volume import VolumePipeline
 
 __all__ = ["ImagePipeline", "PointPipeline", "Views", "VolumePipeline", "build_views"]
 

@@ -1,0 +1,276 @@
+"""`icone.evaluate`: probes and geometry of a run's encoder and of the untrained one, and the verdict on the two."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from icone.api.build import memory_errors
+from icone.config import PretrainConfig
+from icone.data import Dataset, open_source, stratified_split
+from icone.data.sources.registry import check_splits
+from icone.errors import InputError
+from icone.evaluation.assessment import Partition, assess, run_probes
+from icone.evaluation.comparison import Difference, compare_probes
+from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
+from icone.evaluation.probes import ProbeResult
+from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
+from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
+from icone.methods import method_class
+from icone.run import Run, replacing, write_json
+from icone.terminal import Terminal
+from icone.validation import check_arguments
+
+LIDAR_VIEWS = 10
+
+
+@check_arguments
+def evaluate(
+    run: str | Path | Run,
+    *,
+    labels: Path | None = None,
+    data_root: Path | None = None,
+    official_test: bool = False,
+    test_fraction: float = 0.2,
+    untrained: bool = True,
+    geometry_instances: int = 256,
+    device: str = "auto",
+    cache: str | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Measure a run's encoder on the data it was trained on; written to its result.json and features.npz.
+
+    With labels (from `labels`, or those the source brings) a linear probe and kNN-1/5/20 are trained and tested on
+    a partition: the part that the run held out, the source's official test split (`official_test`), or else a
+    stratified share of `test_fraction`. A run of a supervised method gets no probes on samples whose labels it was
+    taught. The encoder before training is measured in the same way, and the verdict compares the two; without
+    `untrained` it can only tell a collapse.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    console = console or Terminal()
+    with memory_errors():
+        encoders = {"trained": load_encoder(run, device)}
+        samples = _read(run, labels, data_root, official_test, test_fraction, cache, console)
+        if untrained:
+            encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device)
+        measured: dict[str, dict[str, Any]] = {}
+        features: dict[str, np.ndarray] = {}
+        probes: dict[str, dict[str, ProbeResult]] = {}
+        for name, encoder in encoders.items():
+            features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
+            views, classes = _views(run, encoder, samples.datasets[0], geometry_instances)
+            probes[name] = run_probes(features[name], samples.partition)
+            measured[name] = assess(features[name], views, probes[name], classes)
+    comparison = _compare(probes, samples.partition)
+    taught = method_class(run.config.method).needs_labels and samples.partition is None
+    verdict = judge(measured["trained"], measured.get("untrained"), comparison, TAUGHT if taught else "")
+    result = {
+        "data": samples.describe() | {"view_samples": 0 if views is None else len(views)},
+        "verdict": verdict.to_json(),
+        "comparison": {name: difference.to_json() for name, difference in comparison.items()},
+        **measured,
+    }
+    with run.locked():
+        with replacing(run.features_file) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(
+                file,
+                ids=np.array(samples.ids),
+                labels=samples.labels,
+                splits=samples.splits,
+                features=features["trained"],
+            )
+        write_json(run.result_file, result)
+    return result
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """What is evaluated: prepared samples with class names ("" where unknown), and how they are parted."""
+
+    datasets: list[Dataset]
+    ids: list[str]
+    labels: np.ndarray
+    splits: np.ndarray
+    partition: Partition | None
+    note: str
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {"train": len(self.partition.train), "test": len(self.partition.test)} if self.partition else {}
+        return {"samples": len(self.ids), **sizes, "note": self.note}
+
+
+def _read(
+    run: Run,
+    labels: Path | None,
+    data_root: Path | None,
+    official_test: bool,
+    test_fraction: float,
+    cache: str | None,
+    console: Console,
+) -> _Samples:
+    config = run.config
+    config = dataclasses.replace(
+        config,
+        labels=labels or config.labels,
+        data_root=data_root or config.data_root,
+        cache=cache or config.cache,
+    )
+    preparation = run.preparation
+    instances = run.instances
+    if official_test:
+        _check_official_test(config)
+    # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
+    drawn = {*instances["ids"], *instances["test_ids"]} if instances["test_ids"] and not official_test else None
+    datasets = [load_with_notes(config, preparation, console, only=drawn)]
+    if official_test:
+        datasets.append(load_with_notes(dataclasses.replace(config, split="test"), preparation, console))
+    ids = [name for dataset in datasets for name in dataset.ids]
+    _note_changes(instances, datasets[0], console)
+    if config.labels is not None and len(set(ids)) < len(ids):
+        raise InputError(
+            f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
+            "leave --official-test out"
+        )
+    names = np.concatenate([_class_names(dataset) for dataset in datasets])
+    partition, note = _partition(run, datasets, names, official_test, test_fraction, config.labels)
+    splits = np.repeat([config.split, "test"][: len(datasets)], [len(dataset) for dataset in datasets])
+    return _Samples(datasets, ids, names, splits, partition, note)
+
+
+def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console) -> None:
+    """Say which samples of the run are gone, and how many the run did not know."""
+    known = {*instances["ids"], *instances["test_ids"]}
+    lost, gained = sorted(known.difference(dataset.ids)), set(dataset.ids) - known
+    if lost:
+        console.print(f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}", soft_wrap=True)
+    if gained:
+        console.print(f"note: {len(gained)} samples here took no part in the run and are measured too", soft_wrap=True)
+
+
+def _class_names(dataset: Dataset) -> np.ndarray:
+    names = np.array([*dataset.class_names, ""], dtype=str)  # label -1 takes the last
+    chosen: np.ndarray = names[dataset.labels.numpy()]
+    return chosen
+
+
+def _check_official_test(config: PretrainConfig) -> None:
+    """Refuse what would test probes on the samples that train them."""
+    check_splits(open_source(config.source, config), config.source, "--official-test")
+    if config.split == "test":
+        raise InputError(
+            "the run was pretrained on the official test split itself (--split test): leave --official-test out"
+        )
+
+
+def _partition(
+    run: Run,
+    datasets: list[Dataset],
+    names: np.ndarray,
+    official_test: bool,
+    test_fraction: float,
+    labels: Path | None,
+) -> tuple[Partition | None, str]:
+    """Rows that train and test the probes, and the sentence that says how they were chosen."""
+    labelled = np.flatnonzero(names != "")
+    if len(set(names[labelled])) < 2:
+        found = "there are no labels" if labels is None else f"{labels} holds fewer than two classes"
+        return None, f"{found}, so geometry only" + ("; give --labels for probes" if labels is None else "")
+    instances = run.instances
+    minority = instances["minority"] or None
+    if official_test:
+        parts = np.arange(len(names)) < len(datasets[0])
+        note = "probes train on the official training split and are tested on the official test split"
+        return Partition(labelled[parts[labelled]], labelled[~parts[labelled]], names, minority), note
+    if instances["test_ids"]:
+        held_out = np.isin(datasets[0].ids, instances["test_ids"])
+        seen = np.isin(datasets[0].ids, instances["ids"])
+        train, test = labelled[seen[labelled]], labelled[held_out[labelled]]
+        return Partition(train, test, names, minority), "probes are tested on the part that pretraining never saw"
+    if method_class(run.config.method).needs_labels:
+        return None, (
+            f"{run.config.method} was taught the labels of all samples, so geometry only: probes would be tested on "
+            "what it was taught. --test-fraction 0.2 at pretraining holds samples out"
+        )
+    codes = np.unique(names[labelled], return_inverse=True)[1]
+    train, test = stratified_split(codes, test_fraction, run.config.split_seed, tuple(np.unique(names[labelled])))
+    seen = np.isin(np.array(datasets[0].ids)[labelled[test]], instances["ids"])
+    which = "those images too" if seen.all() else f"{seen.sum()} of those {len(seen)} images too"
+    note = f"probes are tested on a stratified {test_fraction:.0%}; pretraining saw {which}, without labels"
+    return Partition(labelled[train], labelled[test], names, minority), note
+
+
+def _compare(probes: dict[str, dict[str, ProbeResult]], partition: Partition | None) -> dict[str, Difference]:
+    """What the judged probes say about the encoder before and after training."""
+    if partition is None or "untrained" not in probes:
+        return {}
+    return compare_probes(
+        probes["untrained"], probes["trained"], partition.labels[partition.test].tolist(), list(JUDGED_PROBES)
+    )
+
+
+def _views(
+    run: Run, encoder: FrozenEncoder, dataset: Dataset, instances: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Features of random views of some samples; and their classes, if the method was taught to unite these."""
+    if instances < 2:
+        return None, None
+    rows = drawn_rows(dataset, instances)
+    classes = dataset.labels[rows].numpy() if method_class(run.config.method).needs_labels else None
+    return extract_views(encoder, dataset, rows, LIDAR_VIEWS), classes
+
+
+ROWS = {
+    "linear_probe": "linear probe, balanced accuracy (%)",
+    "knn_1": "kNN-1, balanced accuracy (%)",
+    "knn_5": "kNN-5, balanced accuracy (%)",
+    "knn_20": "kNN-20, balanced accuracy (%)",
+    "minority": "linear probe, minority classes (%)",
+    "recognition": "views nearer to their own sample than to another (%)",
+    "rankme": "RankMe",
+    "variance_rank": "directions that hold the variance",
+    "effective_rank": "effective rank",
+    "lidar": "LiDAR",
+    "alignment": "alignment (lower: views agree)",
+    "uniformity": "uniformity (lower: more spread)",
+    "first_component": "variance in the first component (%)",
+    "mean_cosine": "mean cosine between samples",
+}
+PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "recognition", "first_component"}
+
+
+def result_table(result: dict[str, Any]) -> Table:
+    """The metrics of `evaluate` as a table, untrained encoder first where it was measured."""
+    columns = [name for name in ("untrained", "trained") if name in result]
+    table = Table(title=result["data"]["note"], title_justify="left")
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for key, title in ROWS.items():
+        values = [figure(result[name], key) for name in columns]
+        if all(value is not None for value in values):
+            scale, digits = (100, 1) if key in PERCENT else (1, 4 if key == "mean_cosine" else 2)
+            table.add_row(
+                title,
+                *(f"{scale * value:.{digits}f}" for value in values if value is not None),
+            )
+    return table
+
+
+def figure(figures: dict[str, Any], key: str) -> float | None:
+    """The number under one of `ROWS`: a geometry figure, or the balanced accuracy of a probe."""
+    value = figures.get("linear_probe" if key == "minority" else key)
+    if isinstance(value, dict):
+        value = value["minority_accuracy" if key == "minority" else "balanced_accuracy"]
+    return None if value is None else float(value)
+
+
+def notes(result: dict[str, Any]) -> list[str]:
+    """Sentences from the probes that a reader should know."""
+    figures = result["trained"]
+    return [f"{name}: {value['note']}" for name, value in figures.items() if isinstance(value, dict) and value["note"]]

@@ -1,0 +1,390 @@
+"""`icone.pretrain`: from a source to finished run folders, from nothing or from where they were left."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+
+from icone.api.build import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
+from icone.config import EncoderConfig, PretrainConfig, differences, different_data, from_json
+from icone.data import (
+    DIGEST_VERSION,
+    Data,
+    DigestMemory,
+    InstanceChange,
+    Loader,
+    cache_folder,
+    check_outside,
+    compare_instances,
+    larger_last_batch,
+    load_data,
+    where_samples_are,
+)
+from icone.encoders import arrange_for_cuda, num_features
+from icone.errors import InputError
+from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
+from icone.methods import Method, chosen_options
+from icone.nn import plain_state_dict
+from icone.recipe import RECIPE_VERSION
+from icone.run import Run, write_tensors
+from icone.terminal import Terminal
+from icone.training import Display, Fit, PlainDisplay, choose_display, fit
+from icone.training.loggers import build_loggers
+from icone.training.observers import Observer
+from icone.training.context import seed_random_numbers
+from icone.training.snapshots import Snapshots
+from icone.training.checkpoint import StateBook, load_book, load_state
+from icone.validation import check_arguments, check_folder, user_path
+from icone.views import Views
+
+ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
+"""Settings that may change on the way, because no tensor of the state depends on them."""
+FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {"size", "channels", "method", "options", "recipe"}
+"""Settings that a saved state belongs to: other data can be trained on with it, but not another network."""
+
+
+@check_arguments
+def pretrain(
+    source: str | Path,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    extend: bool = False,
+    adjust: bool = False,
+    console: Console | None = None,
+    **settings: Any,
+) -> Run:
+    """Train an encoder on unlabelled images or volumes and return its run folder.
+
+    `settings` are the fields of `icone.config.PretrainConfig` (batch_size, epochs, method, size, …).
+    `out` is the run folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit
+    for bit on the same machine and software with the same number of threads, with `adjust` from its last state on with
+    another lr, weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
+    """
+    known = {f.name for f in dataclasses.fields(PretrainConfig)}
+    if unknown := settings.keys() - known:
+        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+    config = PretrainConfig(source=str(source), **settings)
+    run = Run(out if out is not None else default_folder(config.source))
+    console = console or Terminal()
+    going_on = _GoingOn(resume, extend, adjust)
+    check_start(run, resume, extend)
+    _check_outside_data(run, config)
+    build_loggers(run.folder, config)  # refuses what is not installed before any data is read
+    with own_randomness(pick_device(config.device)), memory_errors():
+        if going_on:
+            going_on.changes(load_book(run), config, run)
+        data = _load(config, console)
+        parts = _build(config, data.data)
+        with run.locked(), choose_display(console) as display:
+            check_start(run, resume, extend)  # somebody may have been quicker
+            one = _prepare(run, config, data, parts, display, console, going_on)
+            fit([one])
+            _finish(one)
+    return run
+
+
+def pretrain_many(
+    configs: Sequence[PretrainConfig],
+    outs: Sequence[str | Path],
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+) -> list[Run]:
+    """Train several runs (seeds, methods, settings) on the same data, each as it would train alone.
+
+    With the captured engine they train side by side, which small batches leave room for, else one after another.
+    With `resume` the finished ones are left as they are, the others continue or begin. A run that fails does not stop
+    the others; its error is raised when they are done.
+    """
+    first, console = configs[0], console or Terminal()
+    runs = [Run(out) for out in outs]
+    for config, run in zip(configs, runs, strict=True):
+        if other := different_data(first, config):
+            raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
+        check_start(run, resume and run.exists(), extend=False)
+        _check_outside_data(run, config)
+        build_loggers(run.folder, config)
+    waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
+    device = pick_device(first.device)
+    beside = device.type == "cuda" and all(config.engine != "eager" for config in configs)
+    together = [waiting] if beside else [[one] for one in waiting]
+    with own_randomness(device), memory_errors():
+        data = _load(first, console)
+        for group in together:
+            _train_together(group, data, resume, console)
+    return runs
+
+
+def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: _Known, resume: bool, console: Console) -> None:
+    with contextlib.ExitStack() as stack:
+        fits = []
+        for config, run in group:
+            parts = _build(config, data.data)
+            stack.enter_context(run.locked())
+            again = resume and run.exists()
+            check_start(run, again, extend=False)  # somebody may have been quicker
+            display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
+            fits.append(_prepare(run, config, data, parts, display, console, _GoingOn(resume=again)))
+        try:
+            fit(fits)
+        finally:
+            for one in fits:
+                if one.done == one.total_steps:
+                    _finish(one)
+
+
+def default_folder(source: str) -> Path:
+    """`runs/` and the last part of the source's name.
+
+    >>> default_folder("data/scans/").as_posix(), default_folder("medmnist:adrenalmnist3d@64").as_posix()
+    ('runs/scans', 'runs/adrenalmnist3d@64')
+    """
+    return Path("runs") / (Path(source.rsplit(":", 1)[-1]).stem or "run")
+
+
+def check_start(run: Run, resume: bool, extend: bool) -> None:
+    """Refuse before any data is read what would be refused in the end."""
+    if resume and extend:
+        raise InputError("--resume continues on the same files, --extend on changed ones: give one of the two")
+    if run.exists() and not (resume or extend):
+        raise InputError(f"{run.folder} already holds a run: continue it with --resume, or choose another --out")
+    if (resume or extend) and not run.exists():
+        raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
+    check_folder(run.folder)
+
+
+def _check_outside_data(run: Run, config: PretrainConfig) -> None:
+    """Refuse a run folder among the data, where its arrays would be taken for samples."""
+    data = user_path(config.source)
+    if data.is_dir():
+        check_outside("the run folder", run.folder, data, "--out")
+
+
+@dataclass(frozen=True)
+class _GoingOn:
+    """How a run is continued: on the same samples, perhaps with adjusted settings, or on others; falsy if it begins."""
+
+    resume: bool = False
+    extend: bool = False
+    adjust: bool = False
+
+    def __post_init__(self) -> None:
+        if self.adjust and not self.resume:
+            raise InputError("--adjust changes settings of a run that is resumed: give --resume too")
+
+    def __bool__(self) -> bool:
+        return self.resume or self.extend
+
+    def changes(self, book: StateBook, config: PretrainConfig, run: Run) -> list[str]:
+        """The settings that change, as `name: old -> new`; an `InputError` for those that cannot."""
+        changes = differences(from_json(book.config), config)
+        names = [change.partition(":")[0] for change in changes]
+        if self.extend and (refused := [c for c, name in zip(changes, names, strict=True) if name in FIXED]):
+            raise InputError(
+                f"{run.folder} cannot be extended with another network ({'; '.join(refused)}): "
+                "leave these settings as they were, or start anew under another --out"
+            )
+        if self.resume and changes and not (self.adjust and ADJUSTABLE.issuperset(names)):
+            hint = "add --adjust to change them from here on, " if ADJUSTABLE.issuperset(names) else ""
+            raise InputError(
+                f"{run.folder} was trained with another configuration ({'; '.join(changes)}): "
+                f"resume with the same settings, {hint}or start anew under another --out"
+            )
+        return changes
+
+
+class _Known(NamedTuple):
+    """The data of runs, and the digests of the training samples by id."""
+
+    data: Data
+    digests: dict[str, str]
+
+
+class _Parts(NamedTuple):
+    """What trains, on its device."""
+
+    method: Method
+    views: Views
+    loader: Loader
+
+
+def _prepare(
+    run: Run,
+    config: PretrainConfig,
+    known: _Known,
+    parts: _Parts,
+    display: Display,
+    console: Console,
+    going_on: _GoingOn,
+) -> Fit:
+    """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    data, saved, rows, changes = known.data, None, None, []
+    if going_on:
+        saved = load_state(run)
+        changes = saved.changes
+        if changed := going_on.changes(saved, config, run):
+            changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
+            say(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
+        change = _compare(saved, known, say)
+        if change and not going_on.extend:
+            raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
+        if going_on.extend:
+            say(f"extending: {change if change else 'the files are the same'}")
+            rows = change.rows
+    if max(parts.loader.sizes) > config.batch_size:
+        say(f"note: {larger_last_batch(parts.loader)}")
+    if parts.loader.device.type == "cuda":
+        say(f"note: {where_samples_are(parts.loader)}")
+    observers = _observers(run, config, parts, display)
+    with console.status("embedding") as status:
+
+        def progress(done: int, total: int) -> None:
+            status.update(f"embedding what the anchors start from: {done}/{total}")
+
+        digests = [known.digests[name] for name in data.train.ids]
+        one = Fit(*parts, config, run, display, saved, rows, observers, progress, digests, changes)
+    with one.place.here():
+        one.save()
+    facts = {
+        **_facts(config, data, parts),
+        "epochs_before": one.epochs_before,
+        "extensions": one.extensions,
+        "changes": changes,
+    }
+    run.begin(config, facts, _instances(known), one.history)
+    return one
+
+
+def _compare(saved: StateBook, known: _Known, say: Callable[[str], None]) -> InstanceChange:
+    """How the training samples differ from those of a state."""
+    before = dict(zip(saved.ids, saved.digests, strict=True))
+    if saved.digest_version != DIGEST_VERSION:
+        before = {}
+        say("note: the run knows its samples by digests of another version, so that only their names are compared")
+    return compare_instances(saved.ids, before, known.data.train.ids, known.digests)
+
+
+def _finish(one: Fit) -> None:
+    """Write the trained encoder, which makes the run a finished one."""
+    weights = plain_state_dict(one.step.method.encoder)
+    about = {"finished": True, "epochs": one.config.epochs, "extensions": one.extensions}
+    write_tensors(one.run.encoder_file, weights, {**about, "recipe_version": RECIPE_VERSION})
+
+
+def _build(config: PretrainConfig, data: Data) -> _Parts:
+    """Everything that can refuse the configuration, before anything is written."""
+    device = pick_device(config.device)
+    seed_random_numbers(config.seed, device)
+    method = make_method(config, data)
+    loader = Loader(
+        data.train,
+        config.batch_size,
+        seed=config.seed,
+        device=device,
+        workers=config.workers,
+        smallest_batch=method.smallest_batch,
+    )
+    method.autocast_dtype = autocast_dtype(config, device)
+    if device.type == "cuda":
+        arrange_for_cuda(method)
+    return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
+
+
+def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Observer]:
+    """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
+    loggers: list[Observer] = [*build_loggers(run.folder, config)]
+    if config.snapshots:
+        loggers.append(Snapshots(parts.method.encoder, run, config.snapshots))
+    if config.probe_every == 0:
+        return loggers
+    dataset = parts.loader.dataset
+    plan = plan_probe(
+        every=config.probe_every,
+        epochs=config.epochs,
+        available=len(dataset),
+        views=config.views,
+        sample_bytes=dataset.preparation.nbytes,
+    )
+    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
+    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
+
+
+def _load(config: PretrainConfig, console: Console) -> _Known:
+    with console.status("reading data") as status:
+        data = load_data(
+            config,
+            report=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
+            progress=lambda done, total: status.update(f"reading data: {done}/{total}"),
+        )
+        memory = DigestMemory(cache_folder(config.cache), config.source)
+        digests = data.source.digests(
+            data.train.positions,
+            memory,
+            config.workers,
+            lambda done, total: status.update(f"digests of contents: {done}/{total}"),
+        )
+        memory.save()
+        if data.train.images is not None or data.train.prepared is not None:
+            data.source.close()
+    for note in data.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
+    return _Known(data, dict(zip(data.train.ids, digests, strict=True)))
+
+
+def _instances(known: _Known) -> dict[str, Any]:
+    data, train = known.data, known.data.train
+    return {
+        "ids": list(train.ids),
+        "labels": train.labels.tolist(),
+        "class_names": list(train.class_names),
+        "digests": known.digests,
+        "digest_version": DIGEST_VERSION,
+        "test_ids": list(data.test.ids) if data.test else [],
+        "minority": list(data.minority_classes),
+    }
+
+
+def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
+    """What was found, decided and applied: the run's provenance."""
+    method, views, device = parts.method, parts.views, parts.loader.device
+    packages = ("icone", "torch", "timm", "monai", "numpy", "scikit-learn")
+    norms = sorted({type(m).__name__ for m in method.encoder.modules() if "Norm" in type(m).__name__})
+    return {
+        "recipe_version": RECIPE_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "data": {
+            "fingerprint": data.source.fingerprint(),
+            "instances": len(data.train),
+            "held_out": len(data.test) if data.test else 0,
+            "skipped": data.skipped,
+            "notes": data.notes,
+            "preparation": data.preparation.to_json(),
+        },
+        "views": views.describe(),
+        "encoder": {
+            "num_features": num_features(method.encoder),
+            "parameters": sum(p.numel() for p in method.encoder.parameters()),
+            "norms": norms,
+        },
+        "method": {
+            "name": config.method,
+            "options": chosen_options(config.method, config.options, config.recipe),
+        },
+    }

@@ -1,0 +1,213 @@
+"""From a configuration to prepared data: open, draw, inspect, infer the preparation, read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from icone.config import DataConfig, PretrainConfig
+from icone.data.checks import check_alike, check_matches
+from icone.data.dataset import Dataset, integer_labels
+from icone.data.sources.folder import FolderSource
+from icone.data.inspection import Facts, Problem, Progress
+from icone.data.labels import class_names
+from icone.data.memory import GB
+from icone.data.sources.registry import check_splits, open_source
+from icone.data.prepare import Preparation
+from icone.data.reading import Reading, Report
+from icone.data.sources.base import Source
+from icone.data.splits import Integers, imbalanced_subset, stratified_split, stratified_subset
+from icone.errors import InputError
+
+CHANNELS_SHOWN = 8
+"""Channels whose intensity range a note names; series and spectra have hundreds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The data of a run, ready to train on."""
+
+    source: Source
+    preparation: Preparation
+    train: Dataset
+    test: Dataset | None
+    """The held-out part, where `test_fraction` asks for one."""
+    skipped: list[Problem]
+    """Samples that were left out, (id, reason) each."""
+    notes: list[str]
+    """What the user should know about the data, a sentence each."""
+    minority_classes: tuple[str, ...] = ()
+    """The classes that `imbalance` has subsampled."""
+
+
+def load_data(config: PretrainConfig, report: Report | None = None, progress: Progress | None = None) -> Data:
+    """Open the source of a configuration, draw the samples that take part, check, prepare and read them.
+
+    `report` gets a line for every sample that is left out; `progress` gets (done, total) while the samples
+    are checked, and again while they are prepared.
+    """
+    source = open_source(config.source, config)
+    if config.split != DataConfig.split:
+        check_splits(source, config.source, f"--split {config.split}")
+    reading = Reading(source, config, report, progress)
+    if config.skip_unreadable:  # what cannot be read must not take a place in the draw
+        facts, skipped = reading.inspect(range(len(source)))
+        candidates = np.array([fact.position for fact in facts], dtype=np.int64)
+        drawn = _draw(source, candidates, config)
+        facts = _only(facts, drawn.everything)
+    else:
+        drawn = _draw(source, np.arange(len(source)), config)
+        facts, skipped = reading.inspect(drawn.everything.tolist())
+    check_alike(source, facts, config)
+    preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
+    _check_window(source, facts, config)
+    if report is not None:
+        for problem in skipped:
+            report(f"left out: {problem.reason}")
+    train, test = reading.prepare(preparation, drawn.train, drawn.test)
+    notes = [*drawn.notes, *_notes(source, facts, skipped, train, config)]
+    return Data(
+        source=source,
+        preparation=preparation,
+        train=train,
+        test=test if len(test) else None,
+        skipped=skipped,
+        notes=notes,
+        minority_classes=drawn.minority,
+    )
+
+
+def load_for_inference(
+    spec: str,
+    preparation: Preparation,
+    config: PretrainConfig,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    only: Collection[str] | None = None,
+) -> Dataset:
+    """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
+    source = open_source(spec, config)
+    chosen = range(len(source)) if only is None else [i for i, name in enumerate(source.ids) if name in only]
+    reading = Reading(source, config, report, progress)
+    facts, skipped = reading.inspect(chosen)
+    if not facts:
+        raise InputError(f"none of the {len(source)} samples of {spec} can be used: {skipped[0].reason}")
+    check_matches(source, facts, preparation)
+    silent = sum(fact.spacing is None for fact in facts)
+    if report is not None and preparation.needs_spacing and silent:
+        report(f"{silent} of {len(facts)} samples do not say their spacing: their voxels are taken for cubes")
+    (dataset,) = reading.prepare(preparation, np.array([fact.position for fact in facts]), skipped=skipped)
+    return dataset
+
+
+def _check_window(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:
+    """Refuse a window that leaves nothing to see of a sample."""
+    if config.window is None:
+        return
+    low, high = config.window
+    for fact in facts:
+        if max(fact.high) <= low or min(fact.low) >= high:
+            raise InputError(
+                f"--window {low:g} {high:g} leaves nothing of {source.where(fact.position)}, whose values are "
+                f"{min(fact.low):g} to {max(fact.high):g}: give the range that should be seen"
+            )
+
+
+class _Drawn(NamedTuple):
+    """Positions in the source that take part, and how they were chosen."""
+
+    train: Integers
+    test: Integers
+    minority: tuple[str, ...]
+    notes: list[str]
+
+    @property
+    def everything(self) -> Integers:
+        return np.union1d(self.train, self.test)
+
+
+def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
+    """Subset, then partition, then imbalance of the training part, each from the split seed.
+
+    The held-out part keeps all its members, because the accuracy on a minority class is measured there.
+    """
+    labels, names = integer_labels(source), class_names(source.labels or ())
+    positions, notes = candidates, []
+    minority: tuple[int, ...] = ()
+    if config.subset is not None:
+        if config.subset > len(positions):
+            notes.append(f"asked for {config.subset} samples, {len(positions)} are available and used")
+        positions = positions[stratified_subset(labels[positions], config.subset, config.split_seed)]
+    train, test = positions, positions[:0]
+    if config.test_fraction > 0 and len(positions) > 1:
+        parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
+        train, test = (positions[part] for part in parts)
+    if config.imbalance is not None:
+        kept, minority = imbalanced_subset(labels[train], config.imbalance, config.split_seed)
+        train = train[kept]
+        notes.append(f"classes subsampled by {config.imbalance:g}: {', '.join(names[c] for c in minority)}")
+    if len(train) < 2:
+        raise InputError(
+            f"{source.name} leaves {len(train)} of {len(source)} samples to train on, but instances are told "
+            "apart from one another: give at least 2"
+        )
+    return _Drawn(train, test, tuple(names[c] for c in minority), notes)
+
+
+def _notes(
+    source: Source,
+    facts: Sequence[Facts],
+    skipped: Sequence[Problem],
+    train: Dataset,
+    config: PretrainConfig,
+) -> list[str]:
+    notes, preparation = [], train.preparation
+    if isinstance(source, FolderSource) and source.labels is not None and config.labels is None:
+        notes.append(f"the {len(class_names(source.labels))} subfolders are taken as classes")
+    if skipped:
+        notes.append(f"{len(skipped)} of {len(source)} samples were left out")
+    largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)
+    if preparation.size and largest < min(preparation.size):
+        target = preparation.size[0]
+        notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
+    if train.images is None:
+        needed = preparation.nbytes * len(facts) / GB
+        where = "from their files" if train.prepared is None else "from the cache"
+        notes.append(f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)")
+    if preparation.spatial_dims:
+        notes.append(_intensity_note(preparation, config))
+        notes += [
+            f"channel {channel} is constant over all training samples: nothing is learned from it"
+            for channel in _constant_channels(_only(facts, np.array(train.positions)))
+        ]
+    return notes
+
+
+def _intensity_note(preparation: Preparation, config: DataConfig) -> str:
+    """Which values become 0 and 1."""
+    if preparation.low is None or preparation.high is None:
+        channels = "" if preparation.shares_range or preparation.channels == 1 else ", each channel by itself"
+        why = ", because the samples share no unit" if config.intensity == "auto" else ""
+        return f"intensity: each sample is scaled by its own 0.5 and 99.5 percentiles{channels}{why}"
+    ranges = [f"{low:g} to {high:g}" for low, high in zip(preparation.low, preparation.high, strict=True)]
+    if len(set(ranges)) == 1:
+        return f"intensity: {ranges[0]} becomes 0 to 1"
+    listed = "; ".join(f"channel {i}: {one}" for i, one in enumerate(ranges[:CHANNELS_SHOWN], start=1))
+    more = f"; … ({len(ranges)} channels)" if len(ranges) > CHANNELS_SHOWN else ""
+    return f"intensity: each channel is scaled to 0 to 1 by its own range ({listed}{more})"
+
+
+def _constant_channels(facts: Sequence[Facts]) -> list[int]:
+    """Numbers, from 1, of the channels that hold one value only; none where the samples differ in their channels."""
+    if len({fact.shape[0] for fact in facts}) > 1:
+        return []
+    lows, highs = np.array([fact.low for fact in facts]), np.array([fact.high for fact in facts])
+    return [int(channel) + 1 for channel in np.flatnonzero(lows.min(axis=0) == highs.max(axis=0))]
+
+
+def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:
+    chosen = set(positions.tolist())
+    return [fact for fact in facts if fact.position in chosen]

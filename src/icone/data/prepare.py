@@ -1,0 +1,285 @@
+"""Bringing every sample to one size, one number of channels and intensities in [0, 1]."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from icone.config import DataConfig
+from icone.data.inspection import Facts
+from icone.data.sources.base import Array, Sample
+from icone.errors import InputError
+
+DEFAULT_SIZE = {2: 224, 3: 64}
+PERCENTILES = (0.5, 99.5)
+MIN_CONTRAST = 0.1
+"""Below this the samples share no unit, like MRI scans of many sites, and each is scaled by itself."""
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in gray (ITU-R BT.601)."""
+
+
+Spacing = Sequence[float] | Sequence[Sequence[float] | None] | Array
+"""Millimetres per voxel along each spatial axis: one row for all samples, or one per sample."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How samples become tensors: inferred from the training data, kept with the run, applied at inference.
+
+    x_c ↦ clip((x_c − low_c) / (high_c − low_c), 0, 1) for every channel c, then resized, then padded with 0 (the low
+    value); `dtype` uint8 stores the result times 255, rounded. Where `low` and `high` are None, they are the 0.5 and
+    99.5 percentiles of each sample. A channel that is constant (low_c = high_c) becomes 0. Points (`spatial_dims` 0)
+    stay as they are.
+    """
+
+    spatial_dims: int
+    channels: int
+    size: tuple[int, ...]
+    fit: Literal["stretch", "pad"]
+    spacing: float | None
+    low: tuple[float, ...] | None
+    """The value of each channel that becomes 0."""
+    high: tuple[float, ...] | None
+    """The value of each channel that becomes 1."""
+    dtype: Literal["uint8", "float32"]
+    colour: Literal["auto", "gray", "rgb"] = "auto"
+    """Conversion that every sample goes through; auto takes samples with `channels` channels only."""
+    shares_range: bool = False
+    """Whether the channels of a sample share one intensity range, as red, green and blue do."""
+    needs_spacing: bool = False
+    """Whether the spacing of a training sample decided how it was resized, so that `batch` must know it too."""
+
+    def __call__(self, sample: Sample) -> Tensor:
+        """One sample as (C, *size) in the stored dtype; voxels without a spacing are taken for cubes."""
+        if sample.array.ndim != self.spatial_dims + 1:
+            raise InputError(f"expected {_KINDS[self.spatial_dims]}, got the shape {sample.array.shape}")
+        return self._prepare(_as_floats(sample.array)[None], sample.spacing)[0]
+
+    def batch(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
+        """Raw samples (B, C, *spatial) of any size as (B, channels, *size) in the stored dtype.
+
+        `spacing` is one tuple of millimetres per voxel for all samples, or one per sample, in the order of the axes.
+        """
+        x = _as_floats(samples)
+        if x.ndim != self.spatial_dims + 2:
+            raise InputError(f"expected a batch (B, …) of {_KINDS[self.spatial_dims]}, got the shape {tuple(x.shape)}")
+        if len(x) == 0:
+            raise InputError("expected a batch of at least one sample, got none")
+        rows = self._spacings(spacing, len(x))
+        if len(set(rows)) == 1:
+            return self._prepare(x, rows[0])
+        return torch.cat([self._prepare(one[None], row) for one, row in zip(x, rows, strict=True)])
+
+    def _prepare(self, x: Tensor, spacing: tuple[float, ...] | None) -> Tensor:
+        """Samples (B, C, *spatial) of one size and one spacing, prepared."""
+        x = self._convert_channels(x)
+        if self.spatial_dims == 0:
+            return x
+        x = self._scale(x)
+        x = centre(resize(x, self._resized(tuple(x.shape[2:]), spacing)), self.size)
+        return (x * 255).round().to(torch.uint8) if self.dtype == "uint8" else x.clamp(0, 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that one prepared sample takes."""
+        return self.channels * math.prod(self.size) * (1 if self.dtype == "uint8" else 4)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary that JSON can hold; `from_json` is its inverse."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Preparation:
+        """Rebuild what `to_json` wrote, in version 0.1 too: one range for all channels, and nothing about spacings."""
+        volumes_padded = plain["spatial_dims"] == 3 and plain["fit"] == "pad"
+        former = {"shares_range": True, "needs_spacing": plain["spacing"] is not None or volumes_padded}
+        ends = {name: _per_channel(plain[name], plain["channels"]) for name in ("low", "high")}
+        return cls(**{**former, **plain, **ends, "size": tuple(plain["size"])})
+
+    @classmethod
+    def infer(cls, facts: Sequence[Facts], config: DataConfig, size: int | None = None) -> Preparation:
+        """Choose the preparation from what inspection found; `size` where the source has its own."""
+        dims = len(facts[0].shape) - 1
+        if config.spacing is not None and (dims != 3 or config.spacing <= 0):
+            raise InputError(f"--spacing is a positive number for volumes, got {config.spacing} for {_KINDS[dims]}")
+        if config.window is not None and dims == 0:
+            raise InputError("--window is for images and volumes, but these are points: leave it out")
+        channels = {"auto": facts[0].shape[0], "gray": 1, "rgb": 3}[config.channels]
+        shares_range = config.channels != "auto" or all(fact.is_colour for fact in facts)
+        low, high, dtype = (0.0, 1.0, "float32") if dims == 0 else _intensity(facts, config, shares_range)
+        edge = config.size or size or DEFAULT_SIZE.get(dims, 0)
+        stretch = config.fit == "stretch" or (config.fit == "auto" and dims == 2)
+        inferred = cls(
+            spatial_dims=dims,
+            channels=channels,
+            size=(edge,) * dims,
+            fit="stretch" if stretch else "pad",
+            spacing=config.spacing,
+            low=_per_channel(low, channels),
+            high=_per_channel(high, channels),
+            dtype="uint8" if dtype == "uint8" else "float32",
+            colour=config.channels if dims else "auto",
+            shares_range=shares_range,
+        )
+        needs_spacing = config.spacing is not None or any(
+            inferred._resized(f.shape[1:], f.spacing) != inferred._resized(f.shape[1:], None)
+            for f in facts
+            if f.spacing
+        )
+        return dataclasses.replace(inferred, needs_spacing=needs_spacing)
+
+    def _scale(self, x: Tensor) -> Tensor:
+        if self.low is not None and self.high is not None:
+            low = x.new_tensor(self.low)[:, None]
+            spread = x.new_tensor([end - start for start, end in zip(self.low, self.high, strict=True)])[:, None]
+            return _to_unit(x.flatten(2), low, spread).reshape(x.shape)
+        flat = x.flatten(1 if self.shares_range else 2)
+        ranks = [1 + round(percent / 100 * (flat.shape[-1] - 1)) for percent in PERCENTILES]
+        low, high = (flat.kthvalue(rank, dim=-1, keepdim=True).values for rank in ranks)
+        low, high = (
+            torch.where(low < high, low, flat.amin(-1, True)),
+            torch.where(low < high, high, flat.amax(-1, True)),
+        )
+        return _to_unit(flat, low, high - low).reshape(x.shape)
+
+    def _convert_channels(self, x: Tensor) -> Tensor:
+        found = x.shape[1]
+        if found == self.channels:
+            return x
+        if self.colour == "gray" and found == 3:
+            weights = torch.tensor(LUMA, device=x.device).view(1, 3, *[1] * self.spatial_dims)
+            return (x * weights).sum(dim=1, keepdim=True)
+        if self.colour == "rgb" and found == 1:
+            return x.expand(-1, 3, *x.shape[2:])
+        way_out = " (--channels gray or rgb converts between 1 and 3)" if self.colour == "auto" else ""
+        raise InputError(f"expected {self.channels} channels, got {found}{way_out}")
+
+    def _resized(self, shape: tuple[int, ...], spacing: tuple[float, ...] | None) -> tuple[int, ...]:
+        """The size to resample to before `centre` crops and pads."""
+        if self.spacing is not None:
+            if spacing is None:
+                raise InputError("samples are resampled to a spacing here, but this one does not say its own")
+            return tuple(max(1, round(n * s / self.spacing)) for n, s in zip(shape, spacing, strict=True))
+        if self.fit == "stretch":
+            return self.size
+        extents = [n * s for n, s in zip(shape, spacing or (1.0,) * len(shape), strict=True)]
+        scale = min(target / extent for target, extent in zip(self.size, extents, strict=True))
+        return tuple(max(1, round(extent * scale)) for extent in extents)
+
+    def _spacings(self, spacing: Spacing | None, count: int) -> list[tuple[float, ...] | None]:
+        """A row per sample from what a caller gave; None where nothing is known and nothing needs to be."""
+        dims = self.spatial_dims
+        if spacing is None or (isinstance(spacing, Sequence) and all(one is None for one in spacing)):
+            if self.needs_spacing:
+                raise InputError(
+                    "the training samples were resized by their voxel spacing, so say that of these samples: "
+                    f"spacing=({', '.join(['…'] * dims)}), millimetres along the array's axes, or one such tuple per "
+                    f"sample{'' if self.spacing else ' (equal numbers: cubes)'}; icone.data.read_sample(path) gives a "
+                    "file's array and spacing"
+                )
+            return [None] * count
+        try:
+            table = np.asarray(spacing, dtype=np.float64)
+        except (TypeError, ValueError):
+            table = np.zeros(0)
+        if table.shape not in ((dims,), (count, dims)) or not (np.isfinite(table) & (table > 0)).all():
+            raise InputError(
+                f"spacing must be {dims} positive numbers, or {dims} for each of the {count} samples, got {spacing}"
+            )
+        return [tuple(row) for row in np.broadcast_to(table, (count, dims)).tolist()]
+
+
+_KINDS = {0: "points (C,)", 2: "2D images (C, H, W)", 3: "volumes (C, D, H, W)"}
+
+
+def _as_floats(samples: Tensor | Array) -> Tensor:
+    """Any numbers as float32; black and white as 0 and 255, as readers give them."""
+    if not isinstance(samples, Tensor):
+        kind = np.bool_ if samples.dtype == np.bool_ else np.float32
+        samples = torch.from_numpy(np.ascontiguousarray(samples, dtype=kind))
+    return samples.float() * 255 if samples.dtype == torch.bool else samples.float()
+
+
+def _per_channel(value: float | Sequence[float] | None, channels: int) -> tuple[float, ...] | None:
+    """One value for each channel from one for all or one for each."""
+    return None if value is None else tuple(np.broadcast_to(value, channels).tolist())
+
+
+def _to_unit(x: Tensor, low: Tensor, spread: Tensor) -> Tensor:
+    """[low, low + spread] as [0, 1]; what is constant becomes 0."""
+    return ((x - low) / spread.clamp(min=torch.finfo(x.dtype).tiny)).clamp(0, 1)
+
+
+Ends = float | Sequence[float] | None
+
+
+def _intensity(facts: Sequence[Facts], config: DataConfig, shares_range: bool) -> tuple[Ends, Ends, str]:
+    """The values that become 0 and 1, one for all channels or one for each, and the dtype to store."""
+    mode = config.intensity
+    if config.window is not None:
+        return *config.window, "float32"
+    if mode == "sample":
+        return None, None, "float32"
+    dtypes = sorted({fact.dtype for fact in facts})
+    if mode == "range" or (mode == "auto" and dtypes == ["uint8"]):
+        if len(dtypes) > 1 or np.dtype(dtypes[0]).kind not in "iu":
+            raise InputError(f"--intensity range needs one integer type, got {', '.join(dtypes)}; use percentile")
+        limits = np.iinfo(dtypes[0])
+        return float(limits.min), float(limits.max), dtypes[0]
+    values = np.concatenate([f.values.reshape(1 if shares_range else len(f.values), -1) for f in facts], axis=1)
+    lows = np.array([[min(f.low)] if shares_range else f.low for f in facts])
+    highs = np.array([[max(f.high)] if shares_range else f.high for f in facts])
+    low, high = np.percentile(values, PERCENTILES, axis=1)
+    sparse = low >= high  # almost all voxels are background: take the whole range instead
+    low, high = np.where(sparse, lows.min(axis=0), low), np.where(sparse, highs.max(axis=0), high)
+    if mode == "auto" and _typical_contrast(lows, highs, low, high) < MIN_CONTRAST:
+        return None, None, "float32"
+    return low.tolist(), high.tolist(), "float32"
+
+
+def _typical_contrast(lows: Array, highs: Array, low: Array, high: Array) -> float:
+    """The share of the range from low to high (C,) that the median sample spans, in the median channel.
+
+    `lows` and `highs` (N, C) are the ends of every sample; channels that are constant tell nothing.
+    """
+    spans = np.median(np.clip(highs, low, high) - np.clip(lows, low, high), axis=0)
+    alive = high > low
+    return float(np.median(spans[alive] / (high - low)[alive])) if alive.any() else 1.0
+
+
+def resize(x: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Resample (B, C, *spatial) linearly to a spatial size, with a low-pass filter along axes that shrink.
+
+    torch's antialiased bilinear filter is separable, so a volume is resampled as its slices and then
+    along its depth. Where no axis shrinks this is trilinear interpolation.
+    """
+    if tuple(x.shape[2:]) == size:
+        return x
+    if len(size) == 2:
+        return F.interpolate(x, size=size, mode="bilinear", antialias=True)
+    batch, channels, depth, *_ = x.shape
+    slices = F.interpolate(x.flatten(1, 2), size=size[1:], mode="bilinear", antialias=True)
+    columns = slices.reshape(batch, channels, depth, size[1] * size[2])
+    columns = F.interpolate(columns, size=(size[0], columns.shape[3]), mode="bilinear", antialias=True)
+    return columns.reshape(batch, channels, *size)
+
+
+def centre(x: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Crop or pad with zeros, evenly on both sides, to a spatial size.
+
+    >>> centre(torch.ones(1, 1, 2, 4), (4, 2))[0, 0].tolist()
+    [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+    """
+    margins: list[int] = []
+    for have, want in zip(reversed(x.shape[2:]), reversed(size), strict=True):
+        before = (want - have) // 2
+        margins += [before, want - have - before]
+    return F.pad(x, margins)

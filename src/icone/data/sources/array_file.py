@@ -1,0 +1,250 @@
+"""One .npy, .npz or .zarr array of many samples as a data set."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from icone.data.formats.headers import Header, npy_file_header, npz_headers
+from icone.data.identity import DigestMemory, content_digest, stamp_files
+from icone.data.memory import check_fits
+from icone.data.formats.readers import PICKLED, channel_axis, load_numpy, pick_key
+from icone.data.sources.base import Array, Sample, Source
+from icone.data.threads import read_ahead
+from icone.errors import InputError, one_line, printable
+
+SUFFIXES = (".npy", ".npz", ".zarr")
+LABEL_KEYS = ("labels", "label", "y")
+PIECE = 2**24
+"""Bytes of an array that are read at once for digests of its rows."""
+PER_SAMPLE = 200
+"""Bytes that this package keeps about every sample: its id, its place in tables, its label."""
+
+
+class ArraySource(Source):
+    """Many samples in one array, the first axis counting them.
+
+    (N, D) are points; (N, H, W) gray images; for more axes `channel_axis` says what the shape of one sample
+    means, so (N, H, W, 3) is RGB and (N, 64, 64, 64) are volumes. .npy and .zarr are read piece by piece;
+    the array of an .npz is loaded when the first sample is read.
+
+    An .npz may hold the keys `train_images`, `train_labels`, `val_images`, …, of which `split` chooses,
+    or an array of samples and one named `labels`.
+    """
+
+    is_decoded: ClassVar[bool] = False
+
+    def __init__(self, path: Path, split: str, names: dict[str, str] | None = None) -> None:
+        if not path.exists():
+            raise InputError(f"there is no file {path}; check the path")
+        try:
+            self._store = _STORES[path.suffix.lower()](path)
+            self._key, label_key = _keys(sorted(self._store.headers), split)
+            self._header: Header = self._store.headers[self._key]
+            _check_header(self._header)
+            count = self._header.shape[0]
+            check_fits(count * PER_SAMPLE, f"a list of its {count} samples", "cut it into smaller files")
+            labels = None if label_key is None else _class_labels(self._store.load(label_key), names)
+            if labels is not None and len(labels) != count:
+                raise InputError(f"it has {count} samples but {len(labels)} labels")
+            self._channel_axis = channel_axis(self._header.shape[1:]) if len(self._header.shape) > 2 else None
+        except InputError as error:
+            raise InputError(f"cannot read {path}: {error}") from error
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            raise InputError(f"cannot read {path}: {one_line(error)}") from error
+        axes = len(self._header.shape) - 1 - (self._channel_axis is not None)
+        super().__init__(
+            name=path.name,
+            spatial_dims=axes if axes > 1 else 0,
+            ids=[f"{i:0{max(6, len(str(count - 1)))}d}" for i in range(count)],
+            labels=labels,
+        )
+        self.splits = _splits(self._store.headers)
+        self._path = path
+        self._array: Any = None
+        self._lock = threading.Lock()
+
+    def _bytes_needed(self, position: int) -> int:
+        return self._header._replace(shape=self._header.shape[1:]).working_bytes
+
+    def _read(self, position: int) -> Sample:
+        array = np.asarray(self._loaded()[position])
+        if self._channel_axis is not None:
+            return Sample(np.moveaxis(array, self._channel_axis, 0))
+        return Sample(array if self.spatial_dims == 0 else array[None])
+
+    def _loaded(self) -> Any:
+        with self._lock:
+            if self._array is None:
+                self._array = self._store.load(self._key)
+            return self._array
+
+    def digests(
+        self,
+        positions: Sequence[int],
+        memory: DigestMemory,
+        workers: int = 2,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[str]:
+        """A digest per row, so that an array may grow; rows are read in pieces, each by one thread."""
+        try:
+            return self._row_digests(positions, memory, workers, progress)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"cannot read {self._path}: {one_line(error)}") from error
+
+    def _row_digests(
+        self, positions: Sequence[int], memory: DigestMemory, workers: int, progress: Callable[[int, int], None]
+    ) -> list[str]:
+        stamp = stamp_files(self.files())
+        place = f"{os.path.abspath(self._path)} {self._key}"
+        found = {p: memory.find(f"{place} {p}", stamp) if stamp else None for p in positions}
+        missing = sorted(position for position, digest in found.items() if digest is None)
+        (count, *shape), dtype = self._header
+        rows = max(1, PIECE // max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize))
+        pieces = [list(group) for _, group in groupby(missing, lambda position: position // rows)]
+        kind = f"{shape} {dtype.str}".encode()
+
+        def look(piece: list[int]) -> list[str]:
+            start = piece[0] // rows * rows
+            array = np.ascontiguousarray(self._loaded()[start : min(start + rows, count)])
+            return [content_digest(kind, array[position - start].data) for position in piece]
+
+        done = len(positions) - len(missing)
+        for piece, digests in zip(pieces, read_ahead(look, pieces, workers, ahead=workers), strict=True):
+            for position, digest in zip(piece, digests, strict=True):
+                found[position] = digest
+                if stamp:
+                    memory.keep(f"{place} {position}", stamp, digest)
+            done += len(piece)
+            progress(done, len(positions))
+        return [cast(str, found[position]) for position in positions]
+
+    def files(self) -> list[Path]:
+        return [self._path] if self._path.is_file() else sorted(f for f in self._path.rglob("*") if f.is_file())
+
+    def close(self) -> None:
+        with self._lock:
+            self._array = None
+
+    def _identity(self) -> str:
+        return f"array {self._key} of shape {self._header.shape} and type {self._header.dtype}"
+
+
+class _Npy:
+    """An .npy, of which `load` gives the rows one by one where they lie together, in C order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        header, self._is_fortran_order, self._offset = npy_file_header(path)
+        self.headers = {"array": header}
+
+    def load(self, key: str) -> Any:
+        header = self.headers[key]
+        if self._is_fortran_order:
+            way_out = "save it in C order, by numpy.ascontiguousarray, which is read piece by piece"
+            check_fits(header.nbytes, f"{self._path}, which is in Fortran order,", way_out)
+            return load_numpy(self._path)
+        return _Rows(self._path, header, self._offset)
+
+
+class _Rows:
+    """The rows of an .npy, read when asked for: one, or a range of them.
+
+    They are not mapped into memory: a mapped file that is cut would end the process by a signal.
+    """
+
+    def __init__(self, path: Path, header: Header, offset: int) -> None:
+        self._path = path
+        self._header = header
+        self._offset = offset
+
+    def __getitem__(self, place: int | slice) -> Array:
+        if not isinstance(place, slice):
+            (row,) = self[place : place + 1]
+            return np.asarray(row)
+        count, *shape = self._header.shape
+        start, stop, step = place.indices(count)
+        assert step == 1
+        rows: Array = np.empty((stop - start, *shape), self._header.dtype)
+        with self._path.open("rb") as file:
+            file.seek(self._offset + start * (self._header.nbytes // count))
+            if file.readinto(rows.reshape(-1).view(np.uint8).data) < rows.nbytes:
+                raise InputError("the file has become shorter since it was opened")
+        return rows
+
+
+class _Npz:
+    """An .npz, whose members cannot be mapped into memory: `load` reads a whole one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.headers = npz_headers(path)
+
+    def load(self, key: str) -> Any:
+        way_out = "save it as .npy or .zarr, which are read piece by piece"
+        check_fits(self.headers[key].nbytes, f"the array {key} of {self._path}", way_out)
+        with load_numpy(self._path) as arrays:
+            return arrays[key]
+
+
+class _Zarr:
+    def __init__(self, path: Path) -> None:
+        try:
+            import zarr
+        except ImportError as error:
+            raise InputError("reading .zarr needs the zarr package; run pip install 'icone[zarr]'") from error
+        opened: Any = zarr.open(str(path), mode="r")
+        self._arrays = {"array": opened} if isinstance(opened, zarr.Array) else dict(opened.arrays())
+        self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
+
+    def load(self, key: str) -> Any:
+        return self._arrays[key]
+
+
+_STORES: dict[str, Any] = {".npy": _Npy, ".npz": _Npz, ".zarr": _Zarr}
+
+
+def _keys(keys: list[str], split: str) -> tuple[str, str | None]:
+    """Names of the samples' array and of the labels' array."""
+    splits = _splits(keys)
+    if splits:
+        if split not in splits:
+            raise InputError(f"it has no split {split!r}; it has {', '.join(splits)} (--split)")
+        labels = f"{split}_labels"
+        return f"{split}_images", labels if labels in keys else None
+    label_key = next((key for key in LABEL_KEYS if key in keys and len(keys) > 1), None)
+    return pick_key([key for key in keys if key != label_key]), label_key
+
+
+def _splits(keys: Iterable[str]) -> tuple[str, ...]:
+    """The official splits of a file with arrays called like `train_images`."""
+    return tuple(sorted(key.removesuffix("_images") for key in keys if key.endswith("_images")))
+
+
+def _check_header(header: Header) -> None:
+    if header.dtype.hasobject:
+        raise InputError(PICKLED)
+    if len(header.shape) < 2:
+        raise InputError(f"it has the shape {header.shape}, but samples need at least the axes (N, D)")
+    if 0 in header.shape:
+        raise InputError(f"it has the shape {header.shape}, which holds nothing")
+
+
+def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str] | None:
+    """A class name per sample; None for several labels per sample, which no classifier here can use."""
+    labels: Array = np.asarray(array)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        return None
+    if labels.dtype.kind == "f":
+        raise InputError("its labels are real numbers; classes are whole numbers or names")
+    return [names[str(label)] if names else printable(str(label)) for label in labels]

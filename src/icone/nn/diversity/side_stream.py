@@ -1,0 +1,46 @@
+"""The table's term beside the encoder: it depends on nothing that the encoder computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from icone.nn.diversity.table import attach_gradient
+
+
+class Beside:
+    """On a GPU computes a function and its gradient on a stream of its own, while its user goes on."""
+
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None
+
+    def compute(self, function: Callable[[Tensor], Tensor], table: Tensor) -> Callable[[], Tensor]:
+        """Start with the function of a table; calling the result waits for its value.
+
+        The gradient is computed at once. A backward pass takes last what came first in the forward pass; it would reach
+        the table after the encoder, and so would the update of the table.
+
+        >>> Beside().compute(torch.sum, torch.ones(2, 3))()
+        tensor(6.)
+        """
+        if not table.is_cuda:
+            value = function(table)
+            return lambda: value
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(table.device)
+        user, side = torch.cuda.current_stream(table.device), self._stream
+        side.wait_stream(user)
+        with torch.cuda.stream(side), torch.enable_grad():
+            copy = table.detach().requires_grad_()
+            value = function(copy)
+            (gradient,) = torch.autograd.grad(value, copy)
+
+        def join() -> Tensor:
+            user.wait_stream(side)
+            for computed in (value, gradient):
+                computed.record_stream(user)
+            return attach_gradient(table, value.detach(), gradient)
+
+        return join

@@ -1,0 +1,185 @@
+"""The verbs of `icone paper`."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from icone.errors import InputError
+from icone.paper.options import Options
+from icone.validation import check_settings
+
+if TYPE_CHECKING:
+    from icone.paper.engines.events import Engine
+    from icone.paper.store import Store
+
+STORE = Path("runs/paper")
+FAILED_RUNS = 1
+"""Exit code of a sweep in which a run failed or could not be finished."""
+SHOWN_PROBLEMS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored(Options):
+    """Options with the place where runs are kept."""
+
+    store: Path | None = None
+    """The sweep's folder; several sweeps may share it (default: runs/paper, or runs/paper-smoke with --smoke)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: errors come later and look like all others."""
+
+    def options(self) -> Options:
+        return Options(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Options)})
+
+    def open_store(self) -> Store:
+        from icone.paper.store import Store
+
+        return Store(self.store or (STORE.with_name("paper-smoke") if self.smoke else STORE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperList(Stored):
+    """Every table and figure of the paper: what it needs, runs, done, estimated GPU hours."""
+
+    def run(self, console: Console) -> None:
+        from icone.paper.listing import experiment_lines, listing_table
+
+        store = self.open_store()
+        console.print(listing_table(experiment_lines(self.options(), store)))
+        _say_notes(store, console)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperRun(Stored):
+    """Run what is missing of some experiments; run again, it redoes nothing. Exit code 1 where a run failed."""
+
+    experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names from `icone paper list`, or `all`."""
+    retry_failed: bool = False
+    """Run failed runs again."""
+    engine: Literal["local", "ray"] = "local"
+    """local: worker processes on this machine; ray: tasks on a Ray cluster."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    workers: int | None = None
+    """Processes beside each other at most (default: 2 on a GPU, as memory allows; 1 on a CPU)."""
+    side_by_side: int = 5
+    """Seeds that train side by side in one process on a GPU, as memory allows."""
+    address: str = "auto"
+    """ray: address of the cluster; `local` starts one on this machine."""
+    gpus_per_run: float | None = None
+    """ray: share of a GPU per run (default: by measured memory, a whole one where nothing is known)."""
+    cpus_per_run: float = 1.0
+    """ray: CPUs per run."""
+    node_cache: Path | None = None
+    """Copy data sets to this folder of each machine first."""
+    shared_store: bool = False
+    """ray: all machines see the store, so a run lost with its machine goes on from its last saved state."""
+    keep_encoders: bool = False
+    """Keep the trained encoders; without this a run leaves figures and, for the first seed, features."""
+
+    def run(self, console: Console) -> None:
+        from icone.paper.sweep import sweep
+
+        if not self.experiments:
+            raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
+        store = self.open_store().create()
+        engine, here = self._engine(store), self.engine == "local"
+        tally = sweep(self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here)
+        words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
+        words += ["--store", str(self.store)] if self.store else []
+        _say_notes(store, console)
+        for problem in tally.problems[:SHOWN_PROBLEMS]:
+            _say(console, problem)
+        if len(tally.problems) > SHOWN_PROBLEMS:
+            _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
+        unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
+        again = "; --retry-failed runs the failed ones again" if tally.failed else ""
+        _say(
+            console,
+            f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
+            f"{tally.failed} failed{unfinished}{again}  (next: {shlex.join(['icone', 'paper', 'show', *words])})",
+        )
+        if tally.problems:
+            raise SystemExit(FAILED_RUNS)
+
+    def _engine(self, store: Store) -> Engine:
+        import torch
+
+        from icone.api.build import pick_device
+        from icone.paper.execute import Setting
+
+        check_settings(self)
+        common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
+        if self.engine == "ray":
+            from icone.paper.engines.cluster import RayEngine
+
+            setting = Setting(**common, node_cache=self.node_cache)  # type: ignore[arg-type]
+            return RayEngine(
+                store, setting, self.address, self.gpus_per_run, self.cpus_per_run, shared_store=self.shared_store
+            )
+        from icone.paper.engines.local import LocalEngine
+
+        on_gpu = pick_device(self.device).type == "cuda"
+        workers = self.workers or (2 if on_gpu else 1)
+        threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
+        setting = Setting(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
+        return LocalEngine(store, setting, workers, together=self.side_by_side if on_gpu else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperShow(Stored):
+    """Tables with the paper's numbers beside ours; figures as PDF and PNG, numbers as CSV and Parquet."""
+
+    experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names from `icone paper list`, or `all`."""
+    out: Path | None = None
+    """Folder for the files (default: figures/ in the store)."""
+    measurements: tuple[Path, ...] = ()
+    """JSON files written by benchmarks/memory.py, table and sweep, for `memory`."""
+
+    def run(self, console: Console) -> None:
+        from icone.paper.show import show
+
+        if not self.experiments:
+            raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
+        store = self.open_store()
+        out = self.out
+        if out is None and store.folder.exists() and not store.is_writable:
+            store.note(f"no files were written, because {store.folder} is read-only: give a folder with --out")
+        else:
+            out = out or store.folder / "figures"
+        show(self.experiments, self.options(), store, out, console, self.measurements)
+        _say_notes(store, console)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """The paper's tables and figures: list them, run them on one machine or a cluster, show them."""
+
+    verb: tyro.conf.OmitSubcommandPrefixes[
+        Annotated[PaperList, tyro.conf.subcommand("list")]
+        | Annotated[PaperRun, tyro.conf.subcommand("run")]
+        | Annotated[PaperShow, tyro.conf.subcommand("show")]
+    ]
+
+    def run(self, console: Console) -> None:
+        self.verb.run(console)
+
+
+def _say_notes(store: Store, console: Console) -> None:
+    for note in store.notes:
+        _say(console, f"note: {note}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,87 @@
+"""A process that executes runs one group after the other and writes their outcomes into the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from icone.errors import InputError, InterruptedRun, one_line
+from icone.paper.engines.events import Task
+from icone.paper.execute import Job, Setting, execute, full_disk_halts
+from icone.paper.outcome import Outcome
+from icone.paper.store import Store
+
+
+class Report(NamedTuple):
+    """What became of a run in a worker: its outcome; `elsewhere`: another process has it; `stopped`: asked to stop.
+
+    `halted`: nothing more can be written, for the `reason` given.
+    """
+
+    key: str
+    kind: Literal["finished", "elsewhere", "stopped", "halted"]
+    outcome: Outcome | None = None
+    reason: str = ""
+
+
+def serve(connection: Connection, folder: Path, setting: Setting) -> None:
+    """The life of a worker: groups of runs in, reports out, until the other side closes or goes away."""
+    os.setpgrp()  # Ctrl-C in the terminal is for the sweep, which then asks its workers to stop
+    store = Store(folder)
+    while True:
+        try:
+            group: Sequence[Task] | None = connection.recv()
+        except (EOFError, ConnectionResetError):  # the sweep has ended
+            return
+        if group is None:
+            return
+        reports = work(store, group, setting)
+        try:
+            connection.send(reports)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the sweep is gone; the outcomes are in the store
+
+
+def work(store: Store, group: Sequence[Task], setting: Setting) -> list[Report]:
+    """Execute a group of tasks under their claims and record the outcomes.
+
+    Training and measuring turn their errors into outcomes, so an error that arrives here is one of the store: a full
+    disk, rights that were taken away, a share that is gone.
+    """
+    reports: dict[str, Report] = {}
+    keys = [task.spec.key for task in group]
+    try:
+        with ExitStack() as claims:
+            jobs = []
+            for task in group:
+                spec = task.spec
+                if not claims.enter_context(store.claim(spec.key)):
+                    reports[spec.key] = Report(spec.key, "elsewhere")
+                    continue
+                last = store.last_record(spec.key)
+                if last is not None and last.attempt > task.after:  # somebody was quicker
+                    reports[spec.key] = Report(spec.key, "finished", store.outcome(last))
+                    continue
+                jobs.append(_job(store, task, reports))
+            with full_disk_halts():
+                execute(jobs, setting)
+    except (InterruptedRun, KeyboardInterrupt):
+        reports = {key: Report(key, "stopped") for key in keys} | reports
+    except (InputError, OSError) as error:
+        reports = {key: Report(key, "halted", reason=one_line(error)) for key in keys} | reports
+    return list(reports.values())
+
+
+def _job(store: Store, task: Task, reports: dict[str, Report]) -> Job:
+    spec = task.spec
+
+    def finish(outcome: Outcome) -> None:
+        if task.alone or not outcome.out_of_memory:  # too little memory is final only where a run was alone
+            store.record(spec, outcome)
+        reports[spec.key] = Report(spec.key, "finished", outcome)
+
+    return Job(spec, store.run_folder(spec.key), finish)

@@ -1,0 +1,259 @@
+"""Executing runs: train, measure, keep what is light."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import resource
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+
+from icone.api.build import pick_device
+from icone.config import PretrainConfig
+from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.paper.measure import Measured, measure
+from icone.paper.node_cache import on_this_node
+from icone.paper.outcome import Outcome, Status, SweepHalted
+from icone.paper.spec import RunSpec
+from icone.api.pretrain import pretrain, pretrain_many
+from icone.run import Run
+from icone.training.allocation import free_gpu_memory
+
+TRAINING = "training"
+"""The run folder of `icone.pretrain`, inside the folder of a run of the sweep."""
+LOG = "log.txt"
+"""What a run said, and the traceback where it failed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How runs are executed; none of it is part of a run's name.
+
+    Another device or number of threads adds up in another order and changes the last digits; with a precision of
+    `auto`, a GPU also computes the encoder in bf16 and a CPU in float32. The results table names the device.
+    """
+
+    device: str = "auto"
+    threads: int | None = None
+    """Threads of PyTorch on a CPU."""
+    data_root: Path | None = None
+    node_cache: Path | None = None
+    """Copy data sets to this folder of the machine first."""
+    keep_encoders: bool = False
+
+
+class Job(NamedTuple):
+    """A run, the folder it works in, and what is called with its end as soon as it is known."""
+
+    spec: RunSpec
+    folder: Path
+    finish: Callable[[Outcome], None]
+
+
+def execute(jobs: Sequence[Job], setting: Setting) -> None:
+    """Execute runs of one group: the same data and shape, other seeds. Each finishes on its own.
+
+    On a GPU they train side by side, and each is charged its share of that time and memory; what that leaves
+    unfinished, for whatever reason, is trained one by one.
+    """
+    if setting.threads is not None:
+        torch.set_num_threads(setting.threads)
+    for job in jobs:
+        note_execution(job.folder)
+    beside = len(jobs) > 1 and _many_at_once(setting)
+    began = time.monotonic()
+    taken = _train_side_by_side(jobs, setting) if beside else 0
+    seconds = time.monotonic() - began
+    for job in jobs:
+        sharing = len(jobs) if beside and Run(job.folder / TRAINING).finished else 1
+        outcome = _finish(job.spec, job.folder, setting)
+        job.finish(
+            dataclasses.replace(
+                outcome,
+                seconds=round(outcome.seconds + seconds / len(jobs), 3),
+                train_seconds=round(outcome.train_seconds / sharing, 3),
+                peak_bytes=max(outcome.peak_bytes, taken // len(jobs)),
+            )
+        )
+        _tidy(job.folder, outcome, setting.keep_encoders)  # only now: what cannot be recorded must not be lost
+
+
+def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
+    """Train and measure one run in its folder, going on where an earlier process left it.
+
+    Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`) and a full
+    disk (`SweepHalted`).
+    """
+    with full_disk_halts():
+        note_execution(folder)
+        outcome = _finish(spec, folder, setting)
+        _tidy(folder, outcome, setting.keep_encoders)
+        return outcome
+
+
+@contextmanager
+def full_disk_halts() -> Iterator[None]:
+    """A full disk is no property of a run: the run stays as it was last saved, and the sweep has to stop."""
+    try:
+        yield
+    except Exception as error:  # whatever it is, it is only looked at, and raised again
+        if is_disk_full(error):
+            what = one_line(error).partition(". ")[0]  # without the advice for a run of one's own
+            raise SweepHalted(f"a disk of {platform.node()} is full ({what})") from error
+        raise
+
+
+def _many_at_once(setting: Setting) -> bool:
+    return pick_device(setting.device).type == "cuda"
+
+
+def _train_side_by_side(jobs: Sequence[Job], setting: Setting) -> int:
+    """Train the runs of a group together, as far as that goes; the memory that all of them took."""
+    with _log(jobs[0].folder) as console, _peak_memory(pick_device(setting.device)) as peak:
+        try:
+            pretrain_many(
+                [_placed(job.spec, setting) for job in jobs],
+                [_fresh_folder(job.folder).folder for job in jobs],
+                resume=True,
+                console=console,
+            )
+        except InterruptedRun:
+            raise
+        except Exception as error:  # each run will meet it again on its own, and it becomes its outcome
+            if is_disk_full(error):
+                raise
+            console.print_exception()
+    return peak.bytes
+
+
+def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
+    began = time.monotonic()
+    device = pick_device(setting.device)
+    with _log(folder) as console, _peak_memory(device) as peak:
+        try:
+            measured = _train_and_measure(spec, folder, setting, console)
+            end = _End("done")
+        except UndefinedError as undefined:
+            measured, end = Measured(), _End("undefined", str(undefined))
+        except InterruptedRun:  # no failure: the state is saved, and the run goes on another time
+            raise
+        except Exception as error:  # a failed run is a result: the reason goes into the table, the rest into the log
+            if is_disk_full(error):
+                raise
+            too_large = isinstance(error, NotEnoughMemory) or is_out_of_memory(error)
+            measured, end = Measured(), _End("failed", _reason(error), too_large)
+            console.print_exception()
+    return Outcome(
+        **end._asdict(),
+        metrics=measured.metrics,
+        trace=measured.trace,
+        notes=measured.notes,
+        seconds=round(time.monotonic() - began, 3),
+        train_seconds=round(measured.train_seconds, 3),
+        peak_bytes=peak.bytes,
+        device_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=platform.node(),
+        device=_device_name(device),
+    )
+
+
+class _End(NamedTuple):
+    """How a run ended, in the words of `Outcome`."""
+
+    status: Status
+    reason: str | None = None
+    out_of_memory: bool = False
+
+
+def note_execution(folder: Path) -> None:
+    """Count an execution in the folder of its run, so that it can be told afterwards how often it was begun."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "executions").open("a") as file:
+        file.write(f"{platform.node()} {os.getpid()}\n")
+
+
+def _train_and_measure(spec: RunSpec, folder: Path, setting: Setting, console: Console) -> Measured:
+    config = _placed(spec, setting)
+    run = _fresh_folder(folder)
+    if not (run.exists() and run.finished):
+        settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(PretrainConfig)}
+        pretrain(**settings, out=run.folder, resume=run.exists(), console=console)
+    return measure(run, spec, config, setting.device, console)
+
+
+def _fresh_folder(folder: Path) -> Run:
+    """The run folder of `icone.pretrain`, cleared where a process was killed before its first state."""
+    run = Run(folder / TRAINING)
+    if run.folder.exists() and not run.exists():
+        shutil.rmtree(run.folder)
+    return run
+
+
+def _placed(spec: RunSpec, setting: Setting) -> PretrainConfig:
+    config = dataclasses.replace(
+        spec.config,
+        device=setting.device,
+        data_root=setting.data_root or spec.config.data_root,
+        snapshots=spec.trace,
+        probe_every=0,  # the sweep measures at the end
+    )
+    return on_this_node(config, setting.node_cache, spec.found_contents())
+
+
+class _Peak:
+    """Filled in when the measured block ends."""
+
+    bytes: int = 0
+
+
+@contextmanager
+def _peak_memory(device: torch.device) -> Iterator[_Peak]:
+    peak = _Peak()
+    if device.type == "cuda":
+        free_gpu_memory()
+        torch.cuda.reset_peak_memory_stats(device)
+    try:
+        yield peak
+    finally:
+        if device.type == "cuda":
+            peak.bytes = torch.cuda.max_memory_reserved(device)
+        else:
+            peak.bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@contextmanager
+def _log(folder: Path) -> Iterator[Console]:
+    with (folder / LOG).open("a") as file:
+        yield Console(file=file, width=160)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _reason(error: Exception) -> str:
+    """One line for the table; the whole traceback is in the log of the run."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {one_line(error)} ({Path(place.filename).name}:{place.lineno})"
+
+
+def _tidy(folder: Path, outcome: Outcome, keep_encoder: bool) -> None:
+    """Leave what pictures need, the encoder where it was asked for, and the log where there is something to read."""
+    run = Run(folder / TRAINING)
+    if outcome.status == "done":
+        if keep_encoder:
+            run.encoder_file.replace(folder / run.encoder_file.name)
+        (folder / LOG).unlink(missing_ok=True)
+    if outcome.status != "failed" or outcome.out_of_memory:
+        shutil.rmtree(run.folder, ignore_errors=True)

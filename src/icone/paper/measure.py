@@ -1,0 +1,70 @@
+"""The figures of a trained run, as the results table holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from icone.config import PretrainConfig
+from icone.api.evaluate import ROWS, evaluate, figure, notes
+from icone.paper.outcome import Point
+from icone.paper.spec import RunSpec
+from icone.paper.synthetic_measures import measure_synthetic
+from icone.run import Run, replacing
+
+FEATURES = "features.npz"
+KEPT_SEED = 0
+"""Features are kept for the first seed only: the maps show one run, and a sweep of thousands must fit on a disk."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known about a trained run."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    trace: list[Point] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    train_seconds: float = 0.0
+
+
+def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Measured:
+    """Probes and geometry of the encoder; with a trace, the figures of the synthetic study by epoch instead."""
+    history = run.history
+    seconds = sum(row["seconds"] for row in history)
+    target = run.folder.parent / FEATURES
+    if spec.trace:
+        metrics, trace, panels = measure_synthetic(run, spec)
+        if config.seed == KEPT_SEED:
+            _save(target, panels)
+        return Measured(metrics, trace, [], seconds)
+    result = evaluate(
+        run,
+        data_root=config.data_root,
+        test_fraction=spec.test_fraction,
+        untrained=spec.untrained,
+        geometry_instances=spec.geometry_instances,
+        device=device,
+        console=console,
+    )
+    metrics = {key: value for key in ROWS if (value := figure(result["trained"], key)) is not None}
+    metrics |= {"linear_accuracy": result["trained"]["linear_probe"]["accuracy"], "loss": history[-1]["loss"]}
+    if spec.untrained:
+        before = {key: figure(result["untrained"], key) for key in ROWS}
+        metrics |= {f"untrained_{key}": value for key, value in before.items() if value is not None}
+    if config.seed == KEPT_SEED:
+        _save(target, _light_features(run))
+    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], seconds)
+
+
+def _light_features(run: Run) -> dict[str, Any]:
+    with np.load(run.features_file) as content:
+        return {"features": content["features"].astype(np.float16), "labels": content["labels"]}
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)

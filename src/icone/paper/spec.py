@@ -1,0 +1,91 @@
+"""One run of a sweep: its configuration, what is measured, and the name that both give it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
+from icone.paper.contents import Contents, contents_of
+from icone.methods import chosen_options
+from icone.recipe import RECIPE_VERSION
+
+KEY_LENGTH = 20
+
+_NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
+_DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
+_NESTED = {"image_views", "volume_views", "point_views"}
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that determines the figures of one run, and the place of its data."""
+
+    config: PretrainConfig
+    test_fraction: float = 0.2
+    """Share that tests the probes where the configuration holds nothing out."""
+    geometry_instances: int = 256
+    """Samples whose random views give LiDAR and alignment."""
+    untrained: bool = False
+    """Measure the encoder before training too."""
+    trace: tuple[int, ...] = ()
+    """Epochs after which the synthetic study looks at the representation; empty for all other experiments."""
+    contents: Contents | None = None
+    """What the data holds, where a grid of many runs has looked; None: `key` looks when it is first asked for."""
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Name of the run: a digest of what determines its result, not of where or how it is executed.
+
+        `RECIPE_VERSION` is part of it: a configuration that trains or measures something else than before gets another.
+        """
+        return hashlib.sha256(_canonical(self.identity()).encode()).hexdigest()[:KEY_LENGTH]
+
+    def identity(self) -> dict[str, Any]:
+        """What determines the result, as JSON can hold it."""
+        config = {name: getattr(self.config, name) for name in _DETERMINING}
+        config |= {name: _views(config[name]) for name in _NESTED}
+        config |= self.found_contents()._asdict()
+        config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
+        measures = {f"measure_{name}": getattr(self, name) for name in _MEASURES}
+        return {"recipe_version": RECIPE_VERSION, **config, **measures}
+
+    def found_contents(self) -> Contents:
+        """What the data held when the run was described."""
+        return self.contents or contents_of(self.config)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What decides memory and time of a step: runs of one shape differ in seeds and small settings only."""
+        c = self.config
+        return (c.source, c.subset, c.imbalance, c.size, c.encoder, c.width, c.method, c.options, c.batch_size, c.views)
+
+    def to_json(self) -> dict[str, Any]:
+        measures = {name: getattr(self, name) for name in _MEASURES}
+        return {**measures, "config": to_json(self.config), "contents": list(self.found_contents())}
+
+
+_MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("config", "contents")]
+
+
+def spec_from_json(plain: dict[str, Any]) -> RunSpec:
+    """The inverse of `RunSpec.to_json`."""
+    restored = {"config": from_json(plain["config"]), "trace": tuple(plain["trace"])}
+    return RunSpec(**{**plain, **restored, "contents": Contents(*plain["contents"])})
+
+
+@functools.cache
+def _all_options(method: str, options: tuple[str, ...], recipe: str) -> dict[str, object]:
+    """Defaults too: where one changes, the runs of that method are others."""
+    return chosen_options(method, options, recipe)
+
+
+@functools.cache
+def _views(value: Any) -> str:
+    """Views are few and the same for most runs of a sweep; turning them into text would be most of the work."""
+    return _canonical(dataclasses.asdict(value))

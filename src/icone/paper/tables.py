@@ -1,0 +1,200 @@
+"""Tables as the paper lays them out, with its numbers, ours and the difference."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from icone.paper.frames import mean_over_seeds
+from icone.paper.printed import read_printed
+from icone.run import replacing
+
+PICTURE_ONLY = "the paper shows these numbers as a picture only"
+MANY = 7
+"""Columns of numbers that fit into a terminal of 80 characters."""
+SMALL = {"alignment", "uniformity"}
+"""Metrics of the order of one, which need two decimals."""
+PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "recognition", "untrained_linear_probe"}
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """Numbers in long form, and how they are laid out: `row` down, `keys` across."""
+
+    name: str
+    title: str
+    values: pd.DataFrame
+    """Columns: row, the keys, paper, ours, difference, sd (over seeds), seeds, runs, wanted, status."""
+    keys: list[str]
+    source: str
+    """The paper's label, or why there are no numbers of it."""
+    digits: int | None = 1
+    """Decimals, but one in columns of percentages; None shows numbers as they are."""
+    notes: list[str] = field(default_factory=list)
+
+    def rendered(self) -> Group:
+        """For a terminal: per row the paper's numbers, ours ± their spread over seeds, and the difference.
+
+        A table with many columns is shown in parts, one for each value of its first key.
+        """
+        columns = list(dict.fromkeys(map(tuple, self.values[self.keys].to_numpy())))
+        parts = [columns]
+        if len(columns) > MANY and len(self.keys) > 1:
+            parts = [[c for c in columns if c[0] == first] for first in dict.fromkeys(c[0] for c in columns)]
+        tables = [self._part(part) for part in parts]
+        return Group(Text(f"{self.title} ({self.source})", style="bold"), *tables, *map(Text, self.notes))
+
+    def _part(self, columns: list[tuple[Any, ...]]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        for column in columns:
+            table.add_column("\n".join(_heading(k, v) for k, v in zip(self.keys, column, strict=True)), justify="right")
+        records = self.values.to_dict("records")
+        cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
+        has_paper = bool(self.values["paper"].notna().any())
+        for name in dict.fromkeys(self.values["row"]):
+            found = [cells.get((name, *column)) for column in columns]
+            if has_paper:
+                table.add_row(str(name), "paper", *(self._number(c, "paper") for c in found), style="dim")
+            table.add_row("" if has_paper else str(name), "ours", *(self._ours(c) for c in found))
+            if has_paper:
+                table.add_row("", "diff.", *(self._number(c, "difference", sign=True) for c in found))
+        return table
+
+    def save(self, folder: Path) -> list[Path]:
+        """The long form as CSV and Parquet."""
+        written = [folder / f"{self.name}.{suffix}" for suffix in ("csv", "parquet")]
+        mixed = [name for name in ("paper", "ours", "difference") if self.values[name].dtype == object]
+        plain = self.values.astype(dict.fromkeys(("row", *self.keys, *mixed), str))
+        with replacing(written[0]) as temporary:
+            plain.to_csv(temporary, index=False)
+        with replacing(written[1]) as temporary:
+            plain.to_parquet(temporary, index=False)
+        return written
+
+    def _ours(self, cell: dict[str, Any] | None) -> str:
+        if cell is None:
+            return ""
+        number = self._number(cell, "ours")
+        if not number:
+            return {"missing": "–", "done": "–"}.get(str(cell["status"]), str(cell["status"]))
+        spread = self._number(cell, "sd")
+        partial = "*" if cell["runs"] != cell["wanted"] else ""
+        return f"{number}±{spread}{partial}" if spread else f"{number}{partial}"
+
+    def _number(self, cell: dict[str, Any] | None, name: str, sign: bool = False) -> str:
+        value = None if cell is None else cell[name]
+        digits = 1 if cell is not None and cell.get("metric") in PERCENT else self.digits
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, (int, float)) or math.isnan(value):
+            return ""
+        kind = "g" if digits is None else f".{digits}f"
+        return f"{value:{'+' if sign else ''}{kind}}"
+
+
+def metric_table(
+    runs: pd.DataFrame,
+    *,
+    name: str,
+    title: str,
+    row: str,
+    keys: Sequence[str],
+    metric: str = "linear_probe",
+    printed: str | None = None,
+    absent: str = PICTURE_ONLY,
+    average: bool = False,
+) -> PaperTable:
+    """Mean of a metric over data sets and seeds for every `row` and combination of `keys`, beside the printed numbers.
+
+    `average` adds the mean over the last key to every row, as some of the paper's tables do; `absent` says why there
+    are no printed numbers.
+    """
+    means = mean_over_seeds(runs, [row, *keys], metric)
+    if average:
+        means = pd.concat([means, averages(runs, row, keys[-1], metric)])
+    scale = 100 if metric in PERCENT else 1
+    means = means.rename(columns={row: "row", "mean": "ours"})
+    means[["ours", "sd"]] *= scale
+    return beside_paper(
+        means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs), absent=absent,
+        digits=2 if metric in SMALL else 1,
+    )  # fmt: skip
+
+
+def beside_paper(
+    means: pd.DataFrame,
+    *,
+    name: str,
+    title: str,
+    keys: list[str],
+    printed: str | None,
+    notes: list[str],
+    digits: int = 1,
+    absent: str = PICTURE_ONLY,
+) -> PaperTable:
+    """Put the printed numbers beside ours; rows that only the paper has are kept, so that gaps are seen."""
+    means = means.astype({"row": str, **dict.fromkeys(keys, object)})
+    if printed is None:
+        values, source = means.assign(paper=float("nan")), absent
+    else:
+        table = read_printed(printed)
+        theirs = table.values.astype(dict.fromkeys(keys, object))
+        values = _in_order(means.merge(theirs, how="outer", on=["row", *keys]), [means, theirs], keys)
+        source = table.label
+        values["status"] = values["status"].fillna("missing")
+    values = values.assign(difference=values["ours"] - values["paper"])
+    partial = (values["runs"].fillna(0) != values["wanted"].fillna(0)) & values["ours"].notna()
+    extra = ["* not all runs of the grid have finished"] if partial.any() else []
+    columns = ["row", *keys, "paper", "ours", "difference", "sd", "seeds", "runs", "wanted", "status"]
+    return PaperTable(name, title, values[columns].reset_index(drop=True), keys, source, digits, [*notes, *extra])
+
+
+def _in_order(values: pd.DataFrame, parts: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
+    """Rows as the first part has them, columns as the last: what is new to either comes at the end."""
+    rows = list(dict.fromkeys(name for part in parts for name in part["row"]))
+    columns = list(dict.fromkeys(c for part in parts[::-1] for c in map(tuple, part[keys].to_numpy())))
+    places = [
+        (rows.index(row), columns.index(column))
+        for row, column in zip(values["row"], map(tuple, values[keys].to_numpy()), strict=True)
+    ]
+    return values.iloc[sorted(range(len(places)), key=places.__getitem__)]
+
+
+def averages(runs: pd.DataFrame, row: str, key: str, metric: str) -> pd.DataFrame:
+    """The mean over all values of `key`, under the name "average"."""
+    return mean_over_seeds(runs, [row], metric).assign(**{key: "average"})
+
+
+def reasons(runs: pd.DataFrame) -> list[str]:
+    """Why runs have no figures, and which data sets were smaller than asked for: a line each."""
+    if runs.empty:
+        return []
+    without = runs[runs["status"].isin(["undefined", "failed"])]
+    counted = Counter(zip(without["status"].astype(str), without["reason"].astype(str), strict=True))
+    lines = [f"{status} ({count} runs): {reason}" for (status, reason), count in counted.items()]
+    noted = dict.fromkeys(zip(runs["dataset"], runs["notes"].astype(object).fillna(""), strict=True))
+    smaller = {dataset: note.split("; ")[0] for dataset, note in noted if note.startswith("asked for")}
+    return [*lines, *(f"{dataset}: {note}" for dataset, note in smaller.items())]
+
+
+_HEADINGS = {"batch_size": "B", "n": "N", "dims": "", "k": "k", "metric": ""}
+
+
+def _heading(key: str, value: object) -> str:
+    if key == "dims":
+        return f"{value}D"
+    if key == "metric" or isinstance(value, str):
+        return str(value).replace("_", " ")
+    return f"{_HEADINGS.get(key, key)}={value}"

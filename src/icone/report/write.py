@@ -1,0 +1,74 @@
+"""`icone report`: one page about one run, or about several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from icone.api.build import memory_errors
+from icone.errors import InputError
+from icone.api.evaluate import evaluate
+from icone.evaluation.projection import ProjectionName
+from icone.report.content import run_content, run_names
+from icone.report.page import page
+from icone.run import Run, refuse_own_file, write_text
+from icone.terminal import Terminal, printable_lines
+from icone.validation import check_arguments, check_target
+
+
+@check_arguments
+def report(
+    runs: Sequence[str | Path | Run],
+    *,
+    out: str | Path = "report.html",
+    projections: Sequence[ProjectionName] = ("umap", "pca"),
+    table: Path | None = None,
+    thumbnails: bool = True,
+    data_root: Path | None = None,
+    cache: str | None = None,
+    console: Console | None = None,
+) -> Path:
+    """Write the page and return its path; a run that has not been evaluated is evaluated first.
+
+    `table` is a CSV whose columns the map can be coloured by; `projections` are the maps to choose from.
+    """
+    console = console or Terminal()
+    check_target(Path(out))
+    refuse_own_file(Path(out))
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    if not opened or not projections:
+        raise InputError("a report needs at least one run and one projection")
+    contents = []
+    for run, name in zip(opened, run_names(opened), strict=True):
+        ensure_evaluated(run, data_root, cache, console)
+        with console.status(Text(printable_lines(name))) as status, memory_errors():
+            content = run_content(
+                run,
+                name=name,
+                projections=projections,
+                table=table,
+                thumbnails=thumbnails,
+                data_root=data_root,
+                progress=partial(_show, status, name),
+            )
+        contents.append(content)
+    title = contents[0]["name"] if len(contents) == 1 else f"{len(contents)} runs"
+    target = Path(out)
+    write_text(target, page({"title": title, "runs": contents}))
+    return target
+
+
+def _show(status: Status, name: str, stage: str) -> None:
+    status.update(Text(printable_lines(f"{name}: {stage}")))
+
+
+def ensure_evaluated(run: Run, data_root: Path | None, cache: str | None, console: Console) -> None:
+    """Evaluate with the default settings what has not been evaluated, and say so."""
+    if run.result is None or not run.features_file.is_file():
+        console.print(f"{run.folder} has not been evaluated yet: doing that now", highlight=False, markup=False)
+        evaluate(run, data_root=data_root, cache=cache, console=console)

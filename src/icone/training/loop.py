@@ -1,0 +1,240 @@
+"""The one training loop, for one run or for several side by side."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from icone.config import PretrainConfig, to_json
+from icone.data import Loader
+from icone.errors import CollapseError, InputError, InterruptedRun, TrainingError
+from icone.methods import Method
+from icone.run import Run
+from icone.training.allocation import keep_freed_memory
+from icone.training.progress import Display
+from icone.training.engine import Sizes, choose_engine
+from icone.training.signals import watch_signals
+from icone.training.observers import Observer
+from icone.training.context import Place
+from icone.training.initialization import start
+from icone.training.checkpoint import SavedState, StateBook, restore, restore_extended, save_state
+from icone.training.step import TrainStep
+from icone.views import Views
+
+REFRESH_SECONDS = 0.5
+
+
+class Fit:
+    """The training of one run: `done` steps, the `history`, and the clocks of display and checkpoint.
+
+    `saved` continues a run; with `rows` (old row of each instance) the instances have changed meanwhile, and
+    training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
+    `observers` are told about every epoch, `progress` about the instances that were embedded before the first;
+    `digests` of the samples and `changes` of settings are kept with the state. Building it writes nothing.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        views: Views,
+        loader: Loader,
+        config: PretrainConfig,
+        run: Run,
+        display: Display,
+        saved: SavedState | None = None,
+        rows: list[int | None] | None = None,
+        observers: Sequence[Observer] = (),
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        digests: Sequence[str] = (),
+        changes: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        self.digests, self.changes = list(digests), list(changes)
+        self.loader, self.config, self.run, self.display, self.observers = loader, config, run, display, observers
+        self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
+        self.total_steps = config.epochs * self.steps_per_epoch
+        self.step = TrainStep(method, views, config, self.total_steps, loader.device)
+        # After all that the run is made of: the place waits for what was begun before it, and for nothing else.
+        self.place = Place(loader.device, reduced=method.autocast_dtype is not None)
+        if loader.device.type == "cpu":
+            keep_freed_memory()
+        self.engine = choose_engine(config.engine, self.step, loader, self.place, display.warn)
+        self.done = 0
+        self.history: list[dict[str, Any]] = []
+        self.epochs_before = self.extensions = 0
+        with self.place.here():
+            if saved is not None:
+                self._continue(saved, rows)
+            if saved is None or rows is not None:
+                known = rows or [None] * len(loader.dataset)
+                fresh = [new for new, row in enumerate(known) if row is None]
+                with self.engine.aside():
+                    start(method, views, loader, self.step.batch_norms, fresh, progress)
+
+    def steps(self) -> Iterator[None]:
+        """Train to the end of the last epoch, from the state that `save` has kept; yields after every step, all of
+        them `here`."""
+        self.step.method.train()
+        self.display.start(self.done, self.total_steps, self.epochs_before + self.config.epochs)
+        self.shown_at = self.epoch_began = time.monotonic()
+        self.seen = 0
+        """Instances since `epoch_began`."""
+        for observer in self.observers:
+            observer.start(self.history)
+        try:
+            for epoch in range(self.done // self.steps_per_epoch, self.config.epochs):
+                for sizes in self._steps_of(epoch):
+                    self.loader.advance(sizes)
+                    self.engine(sizes)
+                    self.done += 1
+                    self.seen += sum(sizes)
+                    if self.done % self.steps_per_epoch == 0:
+                        self._end_epoch(epoch)
+                    self._now_and_then(epoch)
+                    yield
+        except CollapseError:
+            self.save()
+            raise
+        finally:
+            self.loader.end()
+            for observer in self.observers:
+                observer.close()
+        self.save()
+
+    def save(self) -> None:
+        """Keep the state, unless something in it is not finite; to be called `here`."""
+        self._check_finite()
+        self._check_weights()
+        book = StateBook(
+            step=self.done,
+            history=self.history,
+            config=to_json(self.config),
+            ids=list(self.loader.dataset.ids),
+            digests=self.digests,
+            epochs_before=self.epochs_before,
+            extensions=self.extensions,
+            changes=self.changes,
+        )
+        save_state(self.run, self.step, book)
+        self.saved_at = time.monotonic()
+
+    def _way_out(self) -> str:
+        if not self.run.state_file.is_file():
+            return "Nothing was saved yet: start again with a smaller --lr"
+        return (
+            f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help: "
+            "add one of them, --resume and --adjust to the command, or start anew under another --out"
+        )
+
+    def _continue(self, saved: SavedState, rows: list[int | None] | None) -> None:
+        self.history, self.epochs_before, self.extensions = saved.history, saved.epochs_before, saved.extensions
+        if rows is None:
+            restore(self.step, saved)
+            self.done = saved.step
+            return
+        restore_extended(self.step, saved, rows)
+        self.extensions += 1
+        epochs_done = len(self.history) - self.epochs_before
+        if epochs_done < self.config.epochs:
+            self.done = epochs_done * self.steps_per_epoch
+            self.step.count.fill_(self.done)
+        else:
+            self.epochs_before = len(self.history)
+
+    def _steps_of(self, epoch: int) -> Iterator[Sizes]:
+        """Sizes of the batches from where the epoch was left, in groups whose gradients are accumulated."""
+        start = (self.done - epoch * self.steps_per_epoch) * self.config.accumulate
+        self.loader.begin(epoch, start)
+        sizes = iter(self.loader.sizes[start:])
+        while group := tuple(itertools.islice(sizes, self.config.accumulate)):
+            yield group
+
+    def _now_and_then(self, epoch: int) -> None:
+        now = time.monotonic()
+        if now - self.shown_at > REFRESH_SECONDS and self.seen:
+            self._check_finite()
+            self.display.refresh(self.done, self.epochs_before + epoch, self.step.meter.means(), self._speed())
+            self.shown_at = now
+        if now - self.saved_at > self.config.checkpoint_seconds:
+            self.save()
+
+    def _end_epoch(self, epoch: int) -> None:
+        self._check_finite()
+        self._check_weights()  # before anything is measured on them
+        row = {
+            "epoch": self.epochs_before + epoch,
+            **self.step.meter.means(),
+            **{name: value.item() for name, value in self.step.method.epoch_figures().items()},
+            "lr": self.step.optimizer.param_groups[0]["lr"].item(),
+            "seconds": round(time.monotonic() - self.epoch_began, 3),
+            "instances_per_second": round(self._speed(), 3),
+        }
+        with self.engine.aside():
+            for observer in self.observers:
+                row |= observer.measure(epoch)
+        self.history.append(row)
+        self.step.meter.reset()
+        self.epoch_began, self.seen = time.monotonic(), 0  # what observers took is no training time
+        self.run.append_history(row)
+        terms = {k: row[k] for k in self.step.meter.names}
+        self.display.refresh(self.done, row["epoch"], terms, row["instances_per_second"])
+        self.display.end_epoch(row)
+        for observer in self.observers:
+            observer.end_epoch(row)
+
+    def _speed(self) -> float:
+        return self.seen / max(time.monotonic() - self.epoch_began, 1e-9)
+
+    def _check_weights(self) -> None:
+        weights = [*self.step.method.parameters(), *self.step.method.encoder.state_dict().values()]
+        if not all(torch.isfinite(t).all() for t in weights):
+            raise TrainingError(f"weights are not finite after step {self.done}. {self._way_out()}")
+
+    def _check_finite(self) -> None:
+        bad = int(self.step.meter.first_bad)
+        if bad >= 0:
+            terms = ", ".join(f"{name} {value:.4g}" for name, value in self.step.meter.bad().items())
+            raise TrainingError(
+                f"the loss is not finite at step {bad} (epoch {bad // self.steps_per_epoch}): {terms}. "
+                f"{self._way_out()}"
+            )
+
+
+def fit(fits: Sequence[Fit]) -> None:
+    """Train all runs to their end, a step of each in turn; on a GPU their steps run side by side.
+
+    A run that fails is left, and the others go on; its error is raised at the end. All runs must lie on one GPU, or be
+    one: on a CPU they would share their random numbers.
+    """
+    assert len(fits) == 1 or all(one.loader.device.type == "cuda" for one in fits)
+    for one in fits:
+        one.engine.alone = len(fits) == 1
+    going = {one: one.steps() for one in fits}
+    failed: list[InputError | TrainingError] = []
+    with watch_signals() as interruption:
+        while going:
+            for one in list(going):
+                try:
+                    with one.place.here():
+                        next(going[one])
+                except StopIteration:
+                    del going[one]
+                except (InputError, TrainingError) as error:
+                    failed.append(error)
+                    del going[one]
+            if interruption.requested and going:
+                _stop(going)
+    if failed:
+        raise failed[0]
+
+
+def _stop(going: dict[Fit, Iterator[None]]) -> None:
+    for one, steps in going.items():
+        with one.place.here():
+            steps.close()  # type: ignore[attr-defined]
+            one.save()
+    where = ", ".join(f"step {one.done} of {one.total_steps}" for one in going)
+    raise InterruptedRun(f"stopped after {where}; the state is saved")

@@ -1,0 +1,282 @@
+"""A run that is extended is the old finished one or a resumable new one, whenever it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import icone.run
+from icone.errors import InputError, TrainingError
+from icone.api.evaluate import evaluate
+from icone.files import replace_file
+from icone.api.embed import embed, load_encoder
+from icone.api.pretrain import pretrain
+from icone.run import Run, read_tensors
+from icone.training.checkpoint import load_state
+from icone.training.step import TrainStep
+
+POINTS: dict[str, Any] = {"epochs": 2, "features": 4, "batch_size": 4, "device": "cpu", "cache": "off"}
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO())
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def weights(run: Run) -> dict[str, bytes]:
+    encoder = {f"encoder/{name}": t for name, t in read_tensors(run.encoder_file)[0].items()}
+    return {name: t.numpy().tobytes() for name, t in {**load_state(run).tensors, **encoder}.items()}
+
+
+def losses(run: Run) -> list[tuple[int, float]]:
+    return [(row["epoch"], row["loss"]) for row in run.history]
+
+
+class Case:
+    """A finished and evaluated run, and data that has grown since."""
+
+    def __init__(self, folder: Path) -> None:
+        points = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+        self.data, self.template = folder / "points.npy", folder / "template"
+        np.save(self.data, points[:8])
+        run = pretrain(self.data, **POINTS, out=self.template, console=quiet())
+        evaluate(run, geometry_instances=4, device="cpu", console=quiet())
+        self.before = weights(run)
+        np.save(self.data, points)
+
+    def copy(self, folder: Path) -> Run:
+        shutil.copytree(self.template, folder)
+        return Run(folder)
+
+    def go_on(self, run: Run, **more: Any) -> Run:
+        return pretrain(self.data, **POINTS | more, out=run.folder, console=quiet())
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return Case(tmp_path_factory.mktemp("case"))
+
+
+@pytest.fixture(scope="module")
+def extended(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return case.go_on(case.copy(tmp_path_factory.mktemp("extended") / "run"), extend=True, lr=1e-3)
+
+
+def test_an_extended_run_keeps_its_history_and_drops_stale_results(case: Case, extended: Run) -> None:
+    before = losses(Run(case.template))
+    assert losses(extended)[:2] == before
+    assert [epoch for epoch, _ in losses(extended)] == [0, 1, 2, 3]
+    assert extended.epochs == 4
+    assert "4/4 epochs, finished" in repr(extended)
+    assert extended.result is None
+    assert not extended.features_file.exists()
+    assert extended.record["extensions"] == 1
+    assert extended.record["changes"] == [{"epoch": 2, "step": 4, "settings": ["lr: 0.0001 -> 0.001"]}]
+    assert len(extended.instances["ids"]) == 12
+    assert weights(extended) != case.before
+    assert len(embed(extended, device="cpu", console=quiet())) == 12
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours catches it."""
+
+
+def killing(patch: pytest.MonkeyPatch, nth: int) -> Callable[[], int]:
+    """Kill before the n-th change of a file, counted from 0; returns how many there were."""
+    count = 0
+    replace, remove, append = replace_file, icone.run.remove, Run.append_history
+
+    def strike() -> None:
+        nonlocal count
+        count += 1
+        if count > nth:
+            raise Killed
+
+    @contextlib.contextmanager
+    def replacing(path: Path) -> Iterator[Path]:
+        strike()
+        with replace(path) as temporary:
+            yield temporary
+
+    def removing(path: Path) -> None:
+        strike()
+        remove(path)
+
+    def appending(self: Run, row: dict[str, Any]) -> None:
+        strike()
+        append(self, row)
+
+    patch.setattr(icone.run, "replace_file", replacing)
+    patch.setattr(icone.run, "remove", removing)
+    patch.setattr(Run, "append_history", appending)
+    return lambda: count
+
+
+@pytest.mark.parametrize("nth", range(12))
+def test_a_kill_between_any_two_writes_of_an_extension(case: Case, extended: Run, nth: int, tmp_path: Path) -> None:
+    run = case.copy(tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        count = killing(patch, nth)
+        if nth == 11:
+            case.go_on(run, extend=True, lr=1e-3)
+            assert count() == 11  # state, 3 stale files, history, instances, config, 2 epochs, state, encoder
+        else:
+            with pytest.raises(Killed):
+                case.go_on(run, extend=True, lr=1e-3)
+    if nth == 0:
+        assert run.finished
+        assert weights(run) == case.before
+        assert run.result is not None
+        assert run.instances == Run(case.template).instances
+        case.go_on(run, extend=True, lr=1e-3)
+    elif nth < 11:
+        assert not run.finished
+        assert run.result is None
+        assert losses(run)[:2] == losses(extended)[:2]
+        with pytest.raises(InputError, match=r"--resume"):
+            load_encoder(run)
+        with pytest.raises(InputError, match="another configuration"):
+            case.go_on(run, resume=True)
+        case.go_on(run, resume=True, lr=1e-3)
+    assert weights(run) == weights(extended)
+    assert losses(run) == losses(extended)
+    assert run.finished
+    assert run.result is None
+    assert run.record["config"] == extended.record["config"]
+    assert run.record["changes"] == extended.record["changes"]
+    assert run.instances == extended.instances
+
+
+@pytest.mark.parametrize("nth", range(8))
+def test_a_kill_between_the_first_writes_of_a_run(nth: int, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**POINTS, "source": "synthetic:gaussians@x8", "out": tmp_path / "run"}
+    undisturbed = pretrain(**settings | {"out": tmp_path / "undisturbed"}, console=quiet())
+    with pytest.MonkeyPatch.context() as patch:
+        killing(patch, nth)
+        with pytest.raises(Killed):
+            pretrain(**settings, console=quiet())
+    run = Run(tmp_path / "run")
+    pretrain(**settings, resume=run.exists(), console=quiet())
+    assert weights(run) == weights(undisturbed)
+    assert losses(run) == losses(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"method": "simclr"}, "method: icone -> simclr"),
+        ({"options": ("view_weight=0",)}, "options"),
+        ({"features": 6}, "features: 4 -> 6"),
+        ({"width": 0.5}, "width: 1.0 -> 0.5"),
+        ({"recipe": "paper"}, "recipe: icone -> paper"),
+        ({"encoder": "resnet10_3d"}, "encoder: auto -> resnet10_3d"),
+        ({"size": 16}, "size: None -> 16"),
+        ({"channels": "gray"}, "channels: auto -> gray"),
+    ],
+)
+def test_another_network_is_refused_before_anything_is_written(
+    case: Case, more: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    run = case.copy(tmp_path / "run")
+    before = files(run.folder)
+    with pytest.raises(InputError, match=f"cannot be extended with another network .*{words}"):
+        case.go_on(run, extend=True, **more)
+    assert files(run.folder) == before
+
+
+def test_data_of_another_shape_is_refused_before_anything_is_written(case: Case, tmp_path: Path) -> None:
+    run = case.copy(tmp_path / "run")
+    before = files(run.folder)
+    np.save(tmp_path / "wider.npy", np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32))
+    with pytest.raises(InputError, match="does not fit this configuration and data"):
+        pretrain(tmp_path / "wider.npy", **POINTS, extend=True, out=run.folder, console=quiet())
+    assert files(run.folder) == before
+
+
+def test_results_left_in_the_folder_of_a_new_run_are_not_its_own(case: Case, tmp_path: Path) -> None:
+    run = case.copy(tmp_path / "run")
+    (run.folder / "config.json").unlink()
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainStep, "__call__", killed)
+        with pytest.raises(Killed):
+            case.go_on(run)
+    assert not run.finished
+    assert run.result is None
+    assert run.history == []
+
+
+def test_after_a_loss_that_is_not_finite_the_advice_works(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**POINTS, "source": "synthetic:gaussians@x8", "out": tmp_path / "run"}
+    step = TrainStep.__call__
+
+    def exploding(self: TrainStep, batches: Any) -> None:
+        if int(self.count) == 3:
+            self.method.encoder.state_dict()["layers.0.bias"].fill_(float("nan"))
+        step(self, batches)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainStep, "__call__", exploding)
+        with pytest.raises(TrainingError, match="--resume and --adjust"):
+            pretrain(**settings, console=quiet(), checkpoint_seconds=0.0)
+    with pytest.raises(InputError, match="add --adjust"):
+        pretrain(**settings, lr=1e-5, resume=True, console=quiet())
+    console = Console(file=io.StringIO(), width=500)
+    run = pretrain(**settings, lr=1e-5, clip_gradient=1.0, resume=True, adjust=True, console=console)
+    changed = ["lr: 0.0001 -> 1e-05", "clip_gradient: None -> 1.0"]
+    assert run.record["changes"] == [{"epoch": 1, "step": 3, "settings": changed}]
+    assert "settings change after step 3, in epoch 1" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert run.finished
+    assert all(t.isfinite().all() for t in run.trained_weights().values())
+    pretrain(**settings, lr=1e-5, clip_gradient=1.0, resume=True, console=quiet())  # they are the run's own now
+    assert len(run.record["changes"]) == 1
+
+
+def test_adjusting_needs_a_run_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give --resume too"):
+        pretrain("synthetic:gaussians@x8", **POINTS, adjust=True, out=tmp_path / "run", console=quiet())
+
+
+@pytest.mark.parametrize("flag", ["resume", "extend"])
+def test_another_version_of_the_recipe_is_refused(
+    case: Case, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = case.copy(tmp_path / "run")
+    before = files(run.folder)
+    monkeypatch.setattr("icone.training.checkpoint.RECIPE_VERSION", 77)
+    with pytest.raises(InputError, match=r"version 2 of the recipe, and this is version 77.*finish .* or start anew"):
+        case.go_on(run, **{flag: True})
+    assert files(run.folder) == before
+    assert len(embed(run, device="cpu", console=quiet())) == 12
+    assert run.record["recipe_version"] == 2
+
+
+@pytest.mark.parametrize("flag", ["resume", "extend"])
+def test_a_run_of_version_0_1_can_be_used_but_not_continued(case: Case, flag: str, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    run = case.copy(tmp_path / "run")
+    saved, encoder = load_state(run).tensors, run.trained_weights()
+    clones = {name: t.clone() for name, t in encoder.items()}
+    save_file(clones, run.encoder_file, {"finished": "true", "epochs": "2"})
+    save_file({n: t.clone() for n, t in saved.items()}, run.state_file, {"step": "4", "history": "[]", "ids": "[]"})
+    with pytest.raises(InputError, match="version 1 of the recipe"):
+        case.go_on(run, **{flag: True})
+    assert run.finished
+    assert len(embed(run, device="cpu", console=quiet())) == 12
+    assert torch.equal(load_encoder(run).encoder.state_dict()["layers.0.bias"], clones["layers.0.bias"])

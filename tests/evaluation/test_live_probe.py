@@ -1,0 +1,220 @@
+"""The probe and the alarm: right figures, no trace in the run, a warning where it belongs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from icone.api.build import make_encoder, make_method, make_views
+from icone.config import PretrainConfig
+from icone.data import load_data
+from icone.errors import CollapseError, InputError
+from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
+from icone.evaluation.verdict import judge_live
+from icone.api.pretrain import pretrain
+from icone.run import Run
+from icone.training.progress import PlainDisplay
+from icone.training.checkpoint import load_state
+
+POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 40, "epochs": 3, "features": 8, "seed": 3}
+COLLAPSING: dict[str, Any] = POINTS | {
+    "epochs": 24, "probe_every": 2, "lr": 3e-2, "weight_decay": 0.5, "batch_size": 4, "recipe": "paper",
+    "options": ("anchor_weight=0", "diversity_weight=0"),
+}  # fmt: skip
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO())
+
+
+def weights(run: Run) -> dict[str, bytes]:
+    return {name: t.numpy().tobytes() for name, t in load_state(run).tensors.items()}
+
+
+CELLS: dict[str, Any] = {"source": "synthetic:cells@32x8", "encoder": "resnet10t", "size": 32, "epochs": 2}
+
+
+@pytest.mark.parametrize("settings", [POINTS, CELLS | {"batch_size": 1}, CELLS | {"batch_size": 2}])
+def test_the_probe_leaves_no_trace_in_weights_moments_and_generators(settings: dict[str, Any], tmp_path: Path) -> None:
+    with_probe = pretrain(**settings, probe_every=1, out=tmp_path / "with", console=quiet())
+    without = pretrain(**settings, probe_every=0, out=tmp_path / "without", console=quiet())
+    assert weights(with_probe) == weights(without)
+    assert all("geometry" in row for row in with_probe.history)
+    assert not any("geometry" in row or "probe_seconds" in row for row in without.history)
+
+
+def test_a_batchnorm_network_is_measured_in_eval_mode_and_left_in_training_mode() -> None:
+    config = PretrainConfig(source="synthetic:cells@32x8", encoder="resnet10t", size=32, batch_size=2)
+    data = load_data(config)
+    method, views = make_method(config, data).train(), make_views(config, data.preparation)
+    before = {name: t.clone() for name, t in method.state_dict().items()}
+    probe = LiveProbe(method, views, data.train, torch.device("cpu"), ProbePlan(1, 3, 8))
+    random = torch.get_rng_state()
+    first, second = probe.measure(0)["geometry"], probe.measure(1)["geometry"]
+    assert first == second  # the same views each time
+    assert torch.equal(torch.get_rng_state(), random)
+    assert method.training
+    assert method.encoder.training
+    assert all(torch.equal(before[name], t) for name, t in method.state_dict().items())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_the_untrained_encoder_is_measured_with_statistics_of_its_own(batch_size: int) -> None:
+    """BatchNorm of a new network holds the mean 0 and the variance 1, which no training would leave there."""
+    config = PretrainConfig(source="synthetic:cells@32x24", encoder="resnet10t", size=32, batch_size=batch_size)
+    data = load_data(config)
+    method, views = make_method(config, data).train(), make_views(config, data.preparation)
+    probe = LiveProbe(method, views, data.train, torch.device("cpu"), ProbePlan(1, 3, 24))
+    as_new = probe.measure(0)["geometry"]
+    assert as_new["untrained_rankme"] != as_new["rankme"]
+    assert as_new["instances"] == 24
+    reference = make_encoder(config, data.preparation).train()  # the same weights, with PyTorch's own BatchNorm
+    for module in reference.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # a cumulative average
+    with torch.no_grad():
+        for _ in range(20):
+            reference(views(probe.images, VIEWS).flatten(0, 1))
+        method.encoder = reference.eval()
+    expected = probe._figures()
+    assert as_new["untrained_rankme"] == pytest.approx(expected["rankme"], rel=0.1)
+    assert abs(as_new["rankme"] - expected["rankme"]) > 2 * abs(as_new["untrained_rankme"] - expected["rankme"])
+
+
+def test_the_figures_are_those_of_the_views_features() -> None:
+    config = PretrainConfig(**(POINTS | {"subset": 30}))
+    data = load_data(config)
+    method, views = make_method(config, data), make_views(config, data.preparation)
+    probe = LiveProbe(method, views, data.train, torch.device("cpu"), ProbePlan(1, 3, 30))
+    figures = probe.measure(0)["geometry"]
+    with torch.no_grad():
+        features = probe._features().double().numpy()
+    assert features.shape == (30, VIEWS, 8)
+    flat = features.reshape(-1, 8)
+    z = (features - flat.mean(0)) / flat.std(0)
+    z /= np.linalg.norm(z, axis=-1, keepdims=True)
+    assert figures["alignment"] == pytest.approx(((z[:, 0] - z[:, 1]) ** 2).sum(-1).mean())
+    x = features[:, 0]
+    values = np.linalg.svd((x - x.mean(0)) / x.std(0), compute_uv=False)
+    p = values / values.sum() + 1e-7
+    assert figures["rankme"] == pytest.approx(np.exp(-(p * np.log(p)).sum()))
+    assert figures["rank_limit"] == 8
+
+
+@pytest.mark.parametrize(("available", "epochs"), [(50, 4), (351, 100), (351, 12), (5000, 100), (40_000, 3)])
+def test_the_plan_stays_within_its_share(available: int, epochs: int) -> None:
+    plan = plan_probe(every=5, epochs=epochs, available=available, views=2, sample_bytes=12_288)
+    probes = 1 + sum(plan.due(epoch) for epoch in range(epochs))  # and the untrained encoder
+    forward_passes = (probes * plan.instances + min(plan.instances, 256)) * VIEWS  # and its BatchNorm statistics
+    training_passes = epochs * available * 2 * 2
+    assert plan.due(0)
+    assert plan.due(epochs - 1)
+    assert 2 <= plan.instances <= min(512, available)
+    assert plan.instances == 16 or forward_passes <= 0.03 * training_passes
+
+
+def test_the_plan_keeps_large_samples_out_of_memory() -> None:
+    plan = plan_probe(every=5, epochs=100, available=5000, views=2, sample_bytes=8 * 2**20)
+    assert plan.instances == 64
+
+
+def test_collapse_is_told_where_ranks_alone_would_miss_it(tmp_path: Path) -> None:
+    """Views alone shrink the map to a line; noise keeps RankMe up. The same run with anchors stays healthy."""
+    settings: dict[str, Any] = POINTS | {
+        "subset": 60, "epochs": 11, "batch_size": 4, "lr": 3e-3, "features": None, "seed": 0, "recipe": "paper",
+    }  # fmt: skip
+    alone: dict[str, Any] = {"options": ("anchor_weight=0", "diversity_weight=0")}
+    said, quietly = quiet(), quiet()
+    run = pretrain(**settings, **alone, out=tmp_path / "alone", console=said)
+    figures = run.history[-1]["geometry"]
+    assert figures["rankme"] > 0.2 * figures["rank_limit"]
+    assert judge_live(figures).headline == "The features have collapsed: they vary along one direction only."
+    assert "the run is collapsing" in said.file.getvalue()  # type: ignore[attr-defined]
+    pretrain(**settings, out=tmp_path / "icone", console=quietly)
+    assert "collapsing" not in quietly.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_untrained_encoder_is_the_same_for_a_resumed_run(tmp_path: Path) -> None:
+    settings = POINTS | {"lr": 1e-2}
+    whole = pretrain(**settings, probe_every=1, out=tmp_path / "run", console=quiet())
+    shares = [row["geometry"]["untrained_recognition"] for row in whole.history]
+    assert len(set(shares)) == 1
+    config = PretrainConfig(**settings)
+    data = load_data(config)
+    fresh = make_method(config, data)
+    plan = plan_probe(every=1, epochs=3, available=40, views=2, sample_bytes=data.preparation.nbytes)
+    probe = LiveProbe(fresh, make_views(config, data.preparation), data.train, torch.device("cpu"), plan)
+    assert probe.untrained["recognition"] == shares[0]
+    assert whole.history[0]["geometry"]["rankme"] != probe.untrained["rankme"]  # an epoch has passed
+
+
+def test_a_method_with_labels_is_asked_for_classes(tmp_path: Path) -> None:
+    run = pretrain(**(POINTS | {"epochs": 12}), method="cross_entropy", lr=1e-2, batch_size=8, out=tmp_path / "run",
+                   probe_every=4, console=quiet())  # fmt: skip
+    figures = run.history[-1]["geometry"]
+    assert figures["recognition"] > figures["untrained_recognition"]
+    assert not judge_live(figures).collapsed
+
+
+def test_a_collapsing_run_is_told_once_and_goes_on(tmp_path: Path) -> None:
+    said = quiet()
+    run = pretrain(**COLLAPSING, out=tmp_path / "run", console=said)
+    text = said.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("warning: the run is collapsing") == 1
+    assert "--lr" in text
+    assert len(run.history) == COLLAPSING["epochs"]
+
+
+def test_stop_on_collapse_ends_the_run_with_its_state_saved(tmp_path: Path) -> None:
+    with pytest.raises(CollapseError, match=r"collapsing \(epoch \d+\).*--resume without"):
+        pretrain(**COLLAPSING, stop_on_collapse=True, out=tmp_path / "stopped", console=quiet())
+    stopped = Run(tmp_path / "stopped")
+    assert not stopped.finished
+    assert 2 <= len(stopped.history) < COLLAPSING["epochs"]
+    resumed = pretrain(**COLLAPSING, resume=True, out=tmp_path / "stopped", console=quiet())
+    whole = pretrain(**COLLAPSING, out=tmp_path / "whole", console=quiet())
+    assert weights(resumed) == weights(whole)
+
+
+BAD = {"rankme": 1.0, "rank_limit": 50.0, "mean_cosine": 1.0, "first_component": 1.0}
+GOOD = {"rankme": 40.0, "rank_limit": 50.0, "mean_cosine": 0.0, "first_component": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("before", "figures", "stops"),
+    [
+        ([], [BAD], False),  # once may be chance
+        ([], [BAD, BAD], True),
+        ([], [BAD, GOOD, BAD], False),
+        ([BAD], [BAD], True),  # the first of the two was before an interruption
+        ([BAD, GOOD], [BAD], False),
+    ],
+)
+def test_the_alarm_needs_two_in_a_row(before: list[Any], figures: list[Any], stops: bool) -> None:
+    alarm = CollapseAlarm(PlainDisplay(Console(file=io.StringIO())), stop=True)
+    alarm.start([{"epoch": 0, "geometry": g} for g in before] + [{"epoch": 1}])
+    rows = [{"epoch": 2 + i, "geometry": g} for i, g in enumerate(figures)] + [{"epoch": 9}]
+    stopped = []
+    for row in rows:
+        try:
+            alarm.end_epoch(row)
+        except CollapseError:
+            stopped.append(row["epoch"])
+    assert stopped == ([1 + len(figures)] if stops else [])
+
+
+def test_a_warning_with_brackets_is_printed_as_it_is() -> None:
+    console = quiet()
+    PlainDisplay(console).warn("a [bold]folder[/bold]")
+    assert "a [bold]folder[/bold]" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_stopping_without_measuring_is_refused() -> None:
+    with pytest.raises(InputError, match="--probe-every"):
+        PretrainConfig(source="x", stop_on_collapse=True, probe_every=0)

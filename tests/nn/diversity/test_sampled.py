@@ -1,0 +1,57 @@
+"""The sampled repulsion: unbiased in value and gradient."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from icone.nn.diversity import orthogonality, sampled_orthogonality
+from icone.errors import InputError
+
+
+def both(table: Tensor, loss: Tensor) -> tuple[Tensor, Tensor]:
+    return loss.detach(), torch.autograd.grad(loss, table)[0]
+
+
+@pytest.mark.parametrize("normalisation", ["pair", "anchor"])
+@pytest.mark.parametrize("block", [7, 1000])
+def test_every_row_once_is_the_exact_term(
+    normalisation: Literal["pair", "anchor"], block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = torch.randn(40, 6, dtype=torch.float64).requires_grad_()
+    monkeypatch.setattr(torch, "randint", lambda n, size, device: torch.randperm(n, device=device))
+    estimate = sampled_orthogonality(table, normalisation=normalisation, rows=40, block=block)
+    expected = orthogonality(table, normalisation=normalisation)
+    for ours, exact in zip(both(table, estimate), both(table, expected), strict=True):
+        torch.testing.assert_close(ours, exact)
+
+
+def test_value_and_gradient_are_unbiased() -> None:
+    """The mean of many estimates comes within four of its standard errors of the exact term, entry by entry."""
+    torch.manual_seed(0)
+    table = torch.randn(30, 4, dtype=torch.float64).requires_grad_()
+    draws = [both(table, sampled_orthogonality(table, rows=8)) for _ in range(3000)]
+    exact = both(table, orthogonality(table))
+    for ours, expected in zip(zip(*draws, strict=True), exact, strict=True):
+        stacked = torch.stack(ours)
+        error = stacked.std(0) / len(stacked) ** 0.5
+        assert ((stacked.mean(0) - expected).abs() <= 4.5 * error).all()
+
+
+def test_gradient_is_that_of_the_estimate() -> None:
+    table = torch.randn(12, 3, dtype=torch.float64).requires_grad_()
+
+    def estimate(t: Tensor) -> Tensor:
+        torch.manual_seed(1)
+        return sampled_orthogonality(t, rows=5, block=4)
+
+    assert torch.autograd.gradcheck(estimate, (table,))
+
+
+def test_bad_arguments_are_refused() -> None:
+    for arguments in ({"rows": 0}, {"block": 0}, {"normalisation": "row"}):
+        with pytest.raises(InputError):
+            sampled_orthogonality(torch.randn(4, 2), **arguments)

@@ -1,0 +1,180 @@
+"""`icone paper` as people call it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from icone.cli import main
+from icone.paper.commands import PaperRun
+from icone.paper.engines.events import Event, Observe, Task
+from icone.paper.engines.worker import work
+from icone.paper.execute import Setting
+from icone.paper.outcome import Outcome, SweepHalted
+from icone.paper.spec import RunSpec
+from icone.paper.store import Store
+
+Out = pytest.CaptureFixture[str]
+
+
+def test_list_and_show(told: Store, tmp_path: Path, capsys: Out) -> None:
+    place = ["--store", str(told.folder)]
+    assert main(["paper", "list", "--smoke", *place]) == 0
+    assert "batch-size-3d" in capsys.readouterr().out
+    assert main(["paper", "show", "knn-3d", "--out", str(tmp_path), *place]) == 0
+    assert "diff." in capsys.readouterr().out
+    assert (tmp_path / "knn-3d" / "knn-3d.csv").read_text().startswith("row,batch_size,k,paper,ours,difference")
+    assert main(["paper", "show", "knn-3d", "--seeds", "9", "--out", str(tmp_path), "--smoke", *place]) == 0
+    assert "*" in capsys.readouterr().out  # two seeds of nine
+
+
+def test_run_redoes_nothing(told: Store, capsys: Out) -> None:
+    assert main(["paper", "run", "batch-size-2d", "views", "--smoke", "--store", str(told.folder)]) == 0
+    assert "0 runs executed; in all" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run"], "name at least one experiment"),
+        (["run", "batchsize"], "did you mean"),
+        (["run", "natural-images"], "needs --datasets FOLDER"),
+        (["run", "views", "--workers", "0"], "--workers must be at least 1"),
+        (["run", "views", "--seeds", "0"], "--seeds must be at least 1"),
+        (["show", "views"], "there is no store"),
+        (["run", "batch-size-2d", "--datasets", "~nosuchuser/x"], "there is no such user"),
+        (["run", "views", "--lr", "0"], "--lr must be above 0 and at most 1e+30, got 0"),
+        (["run", "synthetic", "--lr", "0"], "--lr must be above 0 and at most 1e+30, got 0"),
+        (["run", "views", "--epochs", "0"], "--epochs must be at least 1"),
+        (["run", "views", "--subset", "0"], "--subset must be at least 1"),
+        (["run", "views", "--size", "0"], "--size must be at least 8"),
+        (["run", "views", "--cpus-per-run", "0"], "--cpus-per-run must be above 0"),
+        (["run", "views", "--gpus-per-run", "nan"], "--gpus-per-run must be above 0"),
+    ],
+)
+def test_errors_are_sentences(words: list[str], sentence: str, tmp_path: Path, capsys: Out) -> None:
+    assert main(["paper", *words, "--store", str(tmp_path / "store")]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_set_that_cannot_be_used_is_named_before_the_first_run(tmp_path: Path, capsys: Out) -> None:
+    (tmp_path / "breastmnist.npz").write_bytes(b"not what it says")
+    words = ["paper", "run", "views", "--datasets", "breastmnist@28", "--data-root", str(tmp_path)]
+    assert main([*words, "--store", str(tmp_path / "store")]) == 2
+    assert "not the official file" in " ".join(capsys.readouterr().err.split())
+    assert not list((tmp_path / "store" / "outcomes").iterdir())
+
+
+class Here:
+    """An engine in this process, which does with every run what the test says."""
+
+    def __init__(self, store: Store, act: Callable[[Store, Task], Event]) -> None:
+        self.store, self.act = store, act
+
+    def learn(self, spec: RunSpec, peak_bytes: int) -> None:
+        pass
+
+    def run(self, tasks: Sequence[Task], observe: Observe) -> None:
+        for task in tasks:
+            observe(self.act(self.store, task))
+
+
+RUN = ["paper", "run", "synthetic", "--smoke", "--device", "cpu"]
+
+
+def sweep_with(act: Callable[[Store, Task], Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PaperRun, "_engine", lambda self, store: Here(store, act))
+
+
+def fail(store: Store, task: Task) -> Event:
+    outcome = Outcome(status="failed", reason="OSError: no such lens (x.py:1)")
+    store.record(task.spec, outcome)
+    return Event("finished", task.spec, outcome)
+
+
+def succeed(store: Store, task: Task) -> Event:
+    outcome = Outcome(status="done", metrics={"linear_probe": 0.5})
+    store.record(task.spec, outcome)
+    return Event("finished", task.spec, outcome)
+
+
+def test_a_sweep_with_failures_ends_in_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    words = [*RUN, "--store", str(tmp_path)]
+    sweep_with(fail, monkeypatch)
+    assert main(words) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "failed (8 runs): OSError: no such lens" in said
+    assert f"{tmp_path}/runs/" in said
+    assert "log.txt" in said
+    assert "0 done, 0 undefined, 8 failed; --retry-failed" in said
+    sweep_with(succeed, monkeypatch)
+    assert main(words) == 1  # nothing runs, and nothing is better
+    assert "0 runs executed" in capsys.readouterr().out
+    assert main([*words, "--retry-failed"]) == 0
+    assert "8 runs executed; in all 8 done" in capsys.readouterr().out
+
+
+def test_lost_runs_are_unfinished_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    words = [*RUN, "--store", str(tmp_path)]
+    sweep_with(lambda store, task: Event("unfinished", task.spec, reason="killed"), monkeypatch)
+    assert main(words) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "unfinished (8 runs): killed" in said
+    assert "0 failed, 8 unfinished" in said
+    sweep_with(succeed, monkeypatch)
+    assert main(words) == 0
+
+
+def test_a_full_disk_stops_the_sweep_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    words = [*RUN, "--store", str(tmp_path)]
+    executed = []
+
+    def full(**settings: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def train(store: Store, task: Task) -> Event:
+        executed.append(task)
+        (report,) = work(store, [task], Setting(device="cpu"))
+        assert report.kind == "halted"
+        raise SweepHalted(report.reason)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("icone.paper.execute.pretrain", full)
+        sweep_with(train, patch)
+        assert main(words) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is full" in said
+    assert "the same command goes on" in said
+    assert len(executed) == 1
+    assert Store(tmp_path).records() == []
+    sweep_with(succeed, monkeypatch)
+    assert main(words) == 0
+
+
+def test_strange_and_damaged_files_in_a_store_stop_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    words = [*RUN, "--store", str(tmp_path)]
+    sweep_with(succeed, monkeypatch)
+    assert main(words) == 0
+    first, *_ = sorted((tmp_path / "outcomes").iterdir())
+    first.with_name(f"{first.stem} (copy).json").write_text("{}")
+    first.write_text("{")
+    (tmp_path / "results.parquet").write_bytes(b"cut")
+    for verb in (["list", "--smoke"], ["show", "synthetic"]):
+        capsys.readouterr()
+        assert main(["paper", *verb, "--store", str(tmp_path)]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "(copy).json" in said
+        assert f"{first} is damaged" in said
+    assert main(words) == 0
+    assert "1 runs executed; in all 8 done" in capsys.readouterr().out

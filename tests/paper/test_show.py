@@ -1,0 +1,197 @@
+"""Tables hold the right means beside the paper's numbers; every figure comes out; undefined is never zero."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from icone.errors import InputError
+from icone.paper import grids
+from icone.paper.catalogue import EXPERIMENTS
+from icone.paper.accuracy_figures import sensitivity
+from icone.paper.frames import collect, mean_over_seeds
+from icone.paper.listing import experiment_lines, listing_table
+from icone.paper.memory_cost import memory_table, read_measurements
+from icone.paper.options import Options
+from icone.paper.presentations import Scene, hyperparameters, supervised
+from icone.paper.show import setting_line, show
+from icone.paper.store import Store
+from icone.paper.synthetic_measures import circle_figures, class_alignment
+from icone.paper.tables import reasons
+
+
+def test_everything_is_shown(told: Store, tmp_path: Path) -> None:
+    """One experiment for every way of presenting: the others draw the same with other runs."""
+    shown = {experiment.present: experiment for experiment in EXPERIMENTS.values()}.values()
+    measurements = tmp_path / "memory.json"
+    rows = [
+        {"method": m, "N": n, "B": b, "regulariser": r, "peak_gb": 1.5, "seconds_per_step": 0.01}
+        for m, r in (("icone", "orthogonality"), ("icone", "sigreg"), ("simclr", ""))
+        for n in (500, 5000)
+        for b in (4, 16)
+    ]
+    measurements.write_text(json.dumps({"rows": rows}))
+    console = Console(file=io.StringIO(), width=200)
+    names = [experiment.name for experiment in shown]
+    written = show(names, Options(), told, tmp_path / "out", console, [measurements])
+    for experiment in shown:
+        files = {path.suffix for path in written if path.parent.name == experiment.name}
+        assert {".csv", ".parquet"} <= files, experiment.name
+        if any(label.startswith("fig:") for label in experiment.labels):
+            assert {".png", ".pdf"} <= files, experiment.name
+    assert all(path.stat().st_size > 100 for path in written)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "as a picture only" in text
+    assert "not the paper's setting: recipe icone (the default; --recipe paper is the printed one), smoke True" in text
+    assert "undefined" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("batch-size-3d", Options(), "not the paper's setting: recipe icone (the default;"),
+        ("batch-size-3d", Options(recipe="paper"), "the paper's setting, as far"),
+        ("batch-size-3d", Options(recipe="paper", data_root=Path("/data")), "the paper's setting, as far"),
+        ("batch-size-3d", Options(recipe="paper", seeds=5, epochs=100, lr=1e-4), "the paper's setting, as far"),
+        ("batch-size-3d", Options(recipe="paper", seeds=2, epochs=3), "not the paper's setting: seeds 2, epochs 3"),
+        ("batch-size-3d", Options(recipe="paper", datasets=("organmnist3d",)), "setting: datasets organmnist3d"),
+        ("supervised", Options(recipe="paper", batch_sizes=(1, 4)), "setting: batch_sizes 1 4"),
+        ("synthetic", Options(), "the paper's setting, as far"),  # it always runs as printed
+        ("synthetic", Options(epochs=100), "not the paper's setting: epochs 100"),
+        ("synthetic", Options(epochs=300, seeds=20), "the paper's setting, as far"),
+    ],
+)
+def test_what_is_the_papers_setting_is_said(name: str, options: Options, line: str) -> None:
+    assert line in setting_line(EXPERIMENTS[name], options)
+    assert setting_line(EXPERIMENTS[name], options).startswith(("not ", "the ")[line.startswith("the ")])
+
+
+def test_the_table_of_settings_hides_no_difference(told: Store) -> None:
+    """The printed dimension is that of the anchors too; ours have another."""
+    values = hyperparameters(Scene("hyperparameters", collect([], told.results()), told)).tables[0].values
+    differs = set(values[values["difference"] == "differs"]["row"])
+    assert differs == {"learning rate", "embedding dimension", "anchor initialisation"}
+
+
+def test_the_supervised_table_has_paper_ours_and_difference(
+    told: Store, fabricated: Callable[[str, int, int], float]
+) -> None:
+    results = collect(grids.supervised(Options(smoke=True)), told.results())
+    tables = supervised(Scene("supervised", results, told)).tables
+    values = tables[0].values
+    cell = values.query("row == 'IConE-Class' and dims == 3 and batch_size == 8").iloc[0]
+    ours = 100 * np.mean([fabricated("icone_class", 8, seed) for seed in (0, 1)])
+    assert cell["ours"] == pytest.approx(ours)
+    assert cell["difference"] == pytest.approx(ours - 72.13)
+    assert cell["sd"] == pytest.approx(100 * 0.002 / math.sqrt(2))
+    undefined = values.query("row == 'SupCon' and dims == 2 and batch_size == 1").iloc[0]
+    assert undefined["status"] == "undefined"
+    assert math.isnan(undefined["ours"])
+    assert undefined["paper"] == 72.20
+    assert any("supcon cannot" in note for note in tables[0].notes)
+    assert tables[1].values["row"].unique().tolist() == ["untrained encoder"]
+
+
+def test_means_are_over_data_sets_first_and_spread_over_seeds() -> None:
+    runs = pd.DataFrame(
+        [
+            {"method": "a", "dataset": d, "seed": s, "status": "done", "x": v}
+            for d, s, v in [("p", 0, 0.0), ("q", 0, 1.0), ("p", 1, 0.2), ("q", 1, 1.2)]
+        ]
+        + [{"method": "b", "dataset": "p", "seed": 0, "status": "undefined", "x": math.nan}]
+    )
+    means = mean_over_seeds(runs, ["method"], "x").set_index("method")
+    assert means.loc["a", "mean"] == pytest.approx(0.6)
+    assert means.loc["a", "sd"] == pytest.approx(0.2 / math.sqrt(2))  # of 0.5 and 0.7, one per seed
+    assert means.loc["b", "status"] == "undefined"
+    assert means["mean"].isna().tolist() == [False, True]
+
+
+def test_tables_say_why_figures_are_missing_and_which_sets_are_small() -> None:
+    runs = pd.DataFrame(
+        {
+            "dataset": ["Breast", "Breast", "Blood"],
+            "status": ["undefined", "done", "done"],
+            "reason": ["too small", None, None],
+            "notes": [None, "asked for 5000 samples, 546 are available and used; other", None],
+        }
+    )
+    assert reasons(runs) == [
+        "undefined (1 runs): too small",
+        "Breast: asked for 5000 samples, 546 are available and used",
+    ]
+
+
+def test_sensitivity_is_a_drop_and_a_correlation() -> None:
+    accuracy = {1: 0.5, 2: 0.55, 4: 0.6}
+    runs = pd.DataFrame(
+        [
+            {"dims": 3, "method": "m", "batch_size": b, "seed": 0, "status": "done", "linear_probe": a}
+            for b, a in accuracy.items()
+        ]
+        + [{"dims": 3, "method": "n", "batch_size": 1, "seed": 0, "status": "undefined", "linear_probe": math.nan}]
+        + [{"dims": 3, "method": "n", "batch_size": 4, "seed": 0, "status": "done", "linear_probe": 0.7}]
+    )
+    table = sensitivity(runs).set_index("method")
+    assert table.loc["m", "drop"] == pytest.approx(10)
+    assert table.loc["m", "pearson"] == pytest.approx(1)
+    assert table.loc["n", "smallest"] == 4
+
+
+def test_memory_says_when_nothing_was_measured(tmp_path: Path) -> None:
+    table = memory_table(read_measurements([]))
+    assert table.values["ours"].isna().all()
+    assert "not measured" in table.notes[0]
+    assert len(table.values) == 36
+
+
+def test_memory_needs_no_store_and_leaves_the_literal_matrix_out(tmp_path: Path) -> None:
+    files = [tmp_path / "table.json", tmp_path / "sweep.json"]
+    common = {"method": "icone", "B": 4, "seconds_per_step": 0.01}
+    literal = {**common, "N": 5000, "regulariser": "literal"}
+    measured = {**common, "N": 5000, "regulariser": "orthogonality", "peak_gb": 0.5}
+    files[0].write_text(json.dumps({"rows": [measured, {**literal, "peak_gb": 9.0}]}))
+    undefined = {"method": "simclr", "N": 500, "B": 1, "regulariser": "", "reason": "undefined"}
+    files[1].write_text(json.dumps({"rows": [{**measured, "regulariser": "", "peak_gb": 0.6}, undefined]}))
+    console = Console(file=io.StringIO(), width=200)
+    written = show(["memory"], Options(), Store(tmp_path / "nowhere"), tmp_path / "out", console, files)
+    assert {path.name for path in written} >= {"memory.csv", "memory.png", "wall-clock.png"}
+    table = pd.read_csv(tmp_path / "out" / "memory" / "memory.csv")
+    assert table["ours"].dropna().tolist() == [0.6]  # of two measurements the last, and not the literal matrix
+
+    files[1].write_text("[]")
+    with pytest.raises(InputError, match=r"sweep\.json has no list of rows"):
+        read_measurements(files)
+
+
+def test_the_list_counts_what_is_done(told: Store) -> None:
+    lines = {line.name: line for line in experiment_lines(Options(smoke=True), told)}
+    assert (lines["batch-size-3d"].wanted, lines["batch-size-3d"].undefined) == (64, 16)
+    assert lines["batch-size-3d"].done == 48
+    assert lines["batch-size-3d"].hours_left == 0
+    more = {line.name: line for line in experiment_lines(Options(smoke=True, seeds=4), told)}
+    assert more["batch-size-3d"].wanted == 128
+    assert more["batch-size-3d"].hours_left == pytest.approx(64 / 3600, rel=0.4)  # a second each, as measured
+    Console(file=io.StringIO(), width=150).print(listing_table(list(lines.values())))
+
+
+def test_circle_figures_are_what_their_names_say() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    angle = 2 * np.pi * labels / 3 + 0.05 * rng.standard_normal(60)
+    z = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    pairs = [
+        ((z[i] - z[j]) ** 2).sum() for i in range(60) for j in range(60) if i != j and labels[i] == labels[j]
+    ]  # by a loop
+    assert class_alignment(z, labels) == pytest.approx(np.mean(pairs))
+    figures = circle_figures(z, labels, np.arange(0, 60, 2), np.arange(1, 60, 2))
+    assert figures["knn_5"] == figures["linear_probe"] == 1.0
+    assert figures["silhouette"] > 0.9
