@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from icone.errors import InputError
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
+from icone.errors import InputError
 from icone.run import replacing
 
 METRICS = ("linear_probe", "knn_5", "rankme")

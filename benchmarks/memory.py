@@ -25,10 +25,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from icone.cuda import free_gpu_memory
 from icone.errors import InputError
-from icone.training.allocation import free_gpu_memory
+from icone.training.context import RunContext
 from icone.training.engine import EagerEngine
-from icone.training.context import Place
 from step import Case, RandomSamples, build
 
 STEPS = 3
@@ -57,8 +57,8 @@ def measure(instances: int, batch: int, method: str, diversity: str) -> dict[str
         if diversity == "literal":
             objective: Any = step.method.objective
             objective.diversity = literal
-        engine, place = EagerEngine(step, loader), Place(device, reduced=True)
-        with place.here():
+        engine, context = EagerEngine(step, loader), RunContext(device, reduced=True)
+        with context.active():
             engine((batch,))
             torch.cuda.synchronize()
             began = time.perf_counter()

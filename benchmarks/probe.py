@@ -16,8 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from icone.evaluation import geometry
 from icone.api.pretrain import pretrain
+from icone.evaluation import geometry
 
 RUNS: dict[str, dict[str, Any]] = {
     "images 64, ResNet-10": {"source": "synthetic:cells@64x120", "encoder": "resnet10t", "epochs": 6},

@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
-from icone.training.context import Place
 from step import CASES, CPU_CASES, Case, RandomSamples, build, captured, eager, milliseconds
 
 UPDATE_BYTES = 4 * 8
@@ -111,9 +111,9 @@ def demands(case: Case, device: torch.device) -> dict[str, float]:
     }
 
 
-def kernels(engine: Engine, place: Place, batch: int) -> dict[str, float]:
+def kernels(engine: Engine, context: RunContext, batch: int) -> dict[str, float]:
     """Number of kernels of one captured step, and the sum of their times in milliseconds."""
-    with place.here(), profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with context.active(), profile(activities=[ProfilerActivity.CUDA]) as profiler:
         engine((batch,))
         torch.cuda.synchronize()
     events = [e for e in profiler.events() if e.device_type.name == "CUDA"]
@@ -128,10 +128,10 @@ def measure(case: Case, device: torch.device, limits: dict[str, float], steps: i
         "memory_ms": 1000 * needed["bytes"] / limits["bytes"],
     }
     cuda = device.type == "cuda"
-    engine, place = (captured if cuda else eager)(case, device, RandomSamples(case, one_on=device))
-    row["step_ms"] = milliseconds(engine, place, case.batch, min(steps, case.instances // case.batch // 6))
+    engine, context = (captured if cuda else eager)(case, device, RandomSamples(case, one_on=device))
+    row["step_ms"] = milliseconds(engine, context, case.batch, min(steps, case.instances // case.batch // 6))
     if cuda:
-        row |= kernels(engine, place, case.batch)
+        row |= kernels(engine, context, case.batch)
         row["chain_ms"] = 1000 * row["kernels"] * limits["kernel"]
     return row
 

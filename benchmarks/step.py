@@ -48,17 +48,18 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from icone.config import PretrainConfig
+from icone.cuda import free_gpu_memory, prepare_network
 from icone.data import Loader
-from icone.nn.diversity import orthogonality
-from icone.encoders import arrange_for_cuda, build_encoder
+from icone.encoders import build_encoder
 from icone.encoders.layers import HalvingMaxPool3d, PatchConv2d, SmallMapConv3d, StemConv3d
 from icone.errors import InputError
-from icone.nn.losses import nt_xent
 from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
-from icone.training.allocation import free_gpu_memory, keep_freed_memory
+from icone.nn.diversity import orthogonality
+from icone.nn.losses import nt_xent
+from icone.process import keep_freed_memory
+from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
-from icone.training.context import Place
 from icone.training.step import TrainStep
 from icone.views import build_views
 
@@ -121,7 +122,7 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
     if device.type == "cuda":
         method.autocast_dtype = torch.bfloat16
-        arrange_for_cuda(method)
+        prepare_network(method)
     else:
         keep_freed_memory()
     loader = Loader(samples, case.batch, seed=seed, device=device)
@@ -136,22 +137,22 @@ def captured(
     seed: int = 0,
     options: tuple[str, ...] = (),
     compiled: bool = True,
-) -> tuple[Engine, Place]:
+) -> tuple[Engine, RunContext]:
     from icone.cuda.graph import CapturedEngine
 
     step, loader = build(case, device, samples, seed, options=options)
-    place = Place(device, reduced=True)
-    return CapturedEngine(step, loader, place, warn=None, compiled=compiled), place
+    context = RunContext(device, reduced=True)
+    return CapturedEngine(step, loader, context, warn=None, compiled=compiled), context
 
 
-def eager(case: Case, device: torch.device, samples: Any) -> tuple[Engine, Place]:
+def eager(case: Case, device: torch.device, samples: Any) -> tuple[Engine, RunContext]:
     step, loader = build(case, device, samples)
-    return EagerEngine(step, loader), Place(device, reduced=True)
+    return EagerEngine(step, loader), RunContext(device, reduced=True)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Something that takes training steps; `here` is around all of them, `rewind` before a round."""
+    """Something that takes training steps; inside `context.active()` is around all of them, `rewind` before a round."""
 
     step: Callable[[], None]
     rewind: Callable[[], None] = lambda: None
@@ -159,14 +160,14 @@ class Loop:
     made_of: str = ""
 
 
-def loop_of(engine: Engine, place: Place, batch: int) -> Loop:
-    return Loop(partial(engine, (batch,)), partial(engine.loader.begin, 0), place.here)
+def loop_of(engine: Engine, context: RunContext, batch: int) -> Loop:
+    return Loop(partial(engine, (batch,)), partial(engine.loader.begin, 0), context.active)
 
 
 def ours(case: Case, device: torch.device, samples: Any) -> Loop:
     """The step of `icone pretrain`: captured and compiled on a GPU, eager on a CPU."""
-    engine, place = (captured if device.type == "cuda" else eager)(case, device, samples)
-    return loop_of(engine, place, case.batch)
+    engine, context = (captured if device.type == "cuda" else eager)(case, device, samples)
+    return loop_of(engine, context, case.batch)
 
 
 def plain_encoder(case: Case) -> nn.Module:
@@ -335,14 +336,14 @@ def timed(loop: Loop, steps: int) -> float:
         return 1000 * (time.perf_counter() - began) / steps
 
 
-def milliseconds(engine: Engine, place: Place, batch: int, steps: int) -> float:
+def milliseconds(engine: Engine, context: RunContext, batch: int, steps: int) -> float:
     """Median over the rounds of the mean time of a step."""
-    loop = loop_of(engine, place, batch)
+    loop = loop_of(engine, context, batch)
     timed(loop, WARM_UPS)
     return statistics.median(timed(loop, steps) for _ in range(ROUNDS))
 
 
-def from_the_start(make: Callable[[], tuple[Engine, Place]], batch: int, steps: int) -> tuple[float, float]:
+def from_the_start(make: Callable[[], tuple[Engine, RunContext]], batch: int, steps: int) -> tuple[float, float]:
     """Milliseconds of a step, and the seconds before the first of them."""
     began = time.perf_counter()
     step = milliseconds(*make(), batch, steps)
@@ -357,19 +358,19 @@ def _wait() -> None:
 def side_by_side(case: Case, device: torch.device, samples: Any, runs: int, steps: int) -> float:
     """Milliseconds of one step of each of several runs."""
     engines = [captured(case, device, samples, seed) for seed in range(runs)]
-    for engine, place in engines:
+    for engine, context in engines:
         engine.alone = False
-        milliseconds(engine, place, case.batch, 2)
+        milliseconds(engine, context, case.batch, 2)
 
     def everyone() -> float:
-        for engine, place in engines:
-            with place.here():
+        for engine, context in engines:
+            with context.active():
                 engine.loader.begin(0)
         torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in range(steps):
-            for engine, place in engines:
-                with place.here():
+            for engine, context in engines:
+                with context.active():
                     engine((case.batch,))
         torch.cuda.synchronize()
         return 1000 * (time.perf_counter() - began) / steps
@@ -383,8 +384,8 @@ def peak_memory(case: Case, device: torch.device) -> float:
     torch.cuda.synchronize()
     free_gpu_memory()
     torch.cuda.reset_peak_memory_stats()
-    engine, place = captured(case, device, samples)
-    milliseconds(engine, place, case.batch, 2)
+    engine, context = captured(case, device, samples)
+    milliseconds(engine, context, case.batch, 2)
     return torch.cuda.max_memory_allocated() / 1e9
 
 
@@ -419,10 +420,10 @@ def _one_pass(table: Tensor, precision: Literal["tf32", "bf16", "full"]) -> Tens
 
 def without_diversity(case: Case, device: torch.device, samples: Any, steps: int, options: tuple[str, ...]) -> float:
     """Milliseconds of a step without the repulsion."""
-    engine, place = captured(case, device, samples, options=options)
+    engine, context = captured(case, device, samples, options=options)
     objective: Any = engine.step.method.objective
     objective.diversity = lambda table: 0 * table[0, 0]
-    return milliseconds(engine, place, case.batch, steps)
+    return milliseconds(engine, context, case.batch, steps)
 
 
 def main(
@@ -588,10 +589,10 @@ def measure_details(case: Case, device: torch.device, steps: int, runs: int, who
     row["diversity_adds"] = whole - without_diversity(case, device, samples, steps, ())
     if case.batch == 1:
         headless = ("out=0",)  # the table is then as wide as the features
-        engine, place = captured(case, device, samples, options=headless)
-        plain = milliseconds(engine, place, case.batch, steps)
+        engine, context = captured(case, device, samples, options=headless)
+        plain = milliseconds(engine, context, case.batch, steps)
         row["diversity_adds_headless"] = plain - without_diversity(case, device, samples, steps, headless)
-        del engine, place
+        del engine, context
         row["runs"] = side_by_side(case, device, samples, runs, steps)
         row["runs_ratio"] = row["runs"] / whole
     return row

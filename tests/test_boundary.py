@@ -19,11 +19,11 @@ from rich.console import Console
 
 import icone
 from icone.api.build import pick_device
+from icone.api.pretrain import pretrain
 from icone.cli import main
 from icone.data.cache import TAG
 from icone.demo import COMMON, EXPERIMENTS, demo
 from icone.errors import InputError, printable
-from icone.api.pretrain import pretrain
 from icone.run import OWN_FILES, Run
 from icone.terminal import Terminal
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from icone.api.embed import write_embeddings
 from icone.cli import main
 from icone.data import read_labels
-from icone.api.embed import write_embeddings
 from icone.run import Run
 
 NAMES = {

@@ -20,6 +20,7 @@ from rich.console import Console
 from icone.config import PretrainConfig
 from icone.errors import InputError, InterruptedRun, TrainingError, is_out_of_memory, one_line
 from icone.paper.commands import Paper
+from icone.process import configure_process
 from icone.terminal import Terminal, standard_streams
 from icone.validation import check_settings
 
@@ -286,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: runs of a sweep have failed. 2: something given is wrong, or a file or disk refuses. 3: training cannot
     go on. 70: a mistake of ours. 74: standard output could not be written. 130: interrupted.
     """
+    configure_process()
     words = list(sys.argv[1:] if arguments is None else arguments)
     with standard_streams() as output:
         try:

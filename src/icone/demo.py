@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from icone.config import PretrainConfig, differences
-from icone.errors import InputError
 from icone.api.evaluate import evaluate, result_table
 from icone.api.pretrain import pretrain
+from icone.config import PretrainConfig, differences
+from icone.errors import InputError
 from icone.run import OWN_FILES, Run
 
 # Small networks, so that a few thousand steps of batch size 1 take a minute or so.

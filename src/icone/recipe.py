@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
+from icone.nn import IConELoss
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 
 RECIPE_VERSION = 2
@@ -99,6 +100,13 @@ def anchor_epsilon(length: float, values: int, samples: int, weight: float = 1.0
     return ANCHOR_EPSILON_FACTOR * weight / (max(length, 1e-12) * math.sqrt(samples * values))
 
 
+def anchor_epsilon_floor(loss: IConELoss, samples: int) -> dict[nn.Parameter, float]:
+    """The ε that Adam should add at least to what it divides the gradient of the anchors by, at this batch size."""
+    table = loss.anchors.weight
+    length = table.detach().norm(dim=1).mean().item()
+    return {table: anchor_epsilon(length, table.numel(), samples, loss.weights["anchor_alignment"])}
+
+
 def parameter_groups(
     *modules: nn.Module,
     batch_size: int,
@@ -109,8 +117,7 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Parameter groups that give any training loop the AdamW of this recipe, anchors included.
 
-    `batch_size` counts the samples of an optimizer step. A module may have a method `adam_epsilon_floor(samples)` that
-    gives parameters an ε of their own, as `IConELoss` does for its anchors.
+    `batch_size` counts the samples of an optimizer step. The anchors of an `IConELoss` get an ε of their own.
 
     >>> import torch, icone
     >>> encoder, loss = nn.Linear(8, 4), icone.IConELoss(num_instances=100, dim=4)
@@ -121,8 +128,11 @@ def parameter_groups(
     settings = adamw_settings(lr, batch_size, recipe)
     floors: dict[nn.Parameter, float] = {}
     for module in modules if recipe != "paper" else ():
-        own: Any = getattr(module, "adam_epsilon_floor", None)
-        floors |= own(batch_size) if own is not None else {}
+        own: Any = getattr(module, "adam_epsilon_floor", None)  # a method says which of its parameters need one
+        if isinstance(module, IConELoss):
+            floors |= anchor_epsilon_floor(module, batch_size)
+        elif own is not None:
+            floors |= own(batch_size)
     spared = set(undecayed)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for p in (p for module in modules for p in module.parameters() if p.requires_grad):

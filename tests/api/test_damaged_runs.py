@@ -16,9 +16,9 @@ from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from icone.errors import InputError
 from icone.api.embed import load_encoder
 from icone.api.pretrain import pretrain
+from icone.errors import InputError
 from icone.run import Run, read_metadata, write_tensors
 
 POINTS: dict[str, Any] = {

@@ -14,11 +14,11 @@ from rich.console import Console
 
 import icone
 from icone.api.build import make_encoder
+from icone.api.embed import untrained_encoder
 from icone.cli import main
 from icone.data import Preparation, load_for_inference
 from icone.errors import InputError
 from icone.evaluation.verdict import TAUGHT
-from icone.api.embed import untrained_encoder
 from icone.run import Run
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x60", "features": 8, "epochs": 2, "probe_every": 0}

@@ -15,11 +15,11 @@ import torch
 from rich.console import Console
 
 import icone.run
-from icone.errors import InputError, TrainingError
-from icone.api.evaluate import evaluate
-from icone.files import replace_file
 from icone.api.embed import embed, load_encoder
+from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
+from icone.errors import InputError, TrainingError
+from icone.files import replace_file
 from icone.run import Run, read_tensors
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep

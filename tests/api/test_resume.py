@@ -18,9 +18,9 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from icone.api.pretrain import pretrain
 from icone.cli import main
 from icone.errors import InputError, InterruptedRun, TrainingError
-from icone.api.pretrain import pretrain
 from icone.run import Run, read_tensors
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep

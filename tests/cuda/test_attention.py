@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import Attention  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
-from icone.encoders import build_encoder
 from icone.cuda.attention import ShortAttention, attention, use_short_attention
+from icone.encoders import build_encoder
 
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available() or find_spec("triton") is None,

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from icone.encoders import build_encoder, regions
-from icone.nn import MovingStatistics, convert_batch_norm
-from icone.training import weight_gradients
+from icone.cuda import deferred_gradients
 from icone.cuda.compilation import compiling
 from icone.cuda.deferred_gradients import (
     ConvertedWeights,
-    ConvolutionBeside,
-    LinearBeside,
+    DeferredGradConv3d,
+    DeferredGradLinear,
     WeightGradients,
-    allow_beside,
+    defer_weight_gradients,
 )
+from icone.encoders import build_encoder, regions
+from icone.nn import MovingStatistics, convert_batch_norm
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "transformer": (
@@ -51,8 +51,8 @@ def test_gradients_are_those_of_the_usual_layers(kind: str, reduced: bool) -> No
     build, shape = NETWORKS[kind]
     usual, x = build(), torch.randn(shape)
     network = deepcopy(usual)
-    allow_beside(network)
-    assert any(isinstance(m, (LinearBeside, ConvolutionBeside)) for m in network.modules())
+    defer_weight_gradients(network)
+    assert any(isinstance(m, (DeferredGradLinear, DeferredGradConv3d)) for m in network.modules())
     assert list(network.state_dict()) == list(usual.state_dict())
     with torch.autocast("cpu", torch.bfloat16, enabled=reduced):
         expected, found = gradients(usual, x), gradients(network, x)
@@ -68,7 +68,7 @@ def test_reduced_convolutions_have_gradients_laid_out_like_their_weights(stride:
     torch.manual_seed(0)
     usual = nn.Sequential(nn.Conv3d(8, 16, 3, stride, padding=1, bias=False)).to(memory_format=torch.channels_last_3d)
     network = deepcopy(usual)
-    allow_beside(network)
+    defer_weight_gradients(network)
     x = torch.randn(2, 8, 6, 6, 6).to(memory_format=torch.channels_last_3d)
     with torch.autocast("cpu", torch.bfloat16):
         expected, found = gradients(usual, x)["0.weight"], gradients(network, x)["0.weight"]
@@ -80,12 +80,12 @@ def test_large_layers_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -
     def refuse(*_: object) -> None:
         raise AssertionError("computed beside")
 
-    monkeypatch.setattr(weight_gradients._Linear, "apply", refuse)
+    monkeypatch.setattr(deferred_gradients._Linear, "apply", refuse)
     network = nn.Sequential(nn.Linear(4, 8))
-    allow_beside(network)
-    monkeypatch.setattr(LinearBeside, "largest", 3 * 8 - 1)
+    defer_weight_gradients(network)
+    monkeypatch.setattr(DeferredGradLinear, "largest", 3 * 8 - 1)
     assert network(torch.randn(3, 4)).shape == (3, 8)
-    monkeypatch.setattr(LinearBeside, "largest", 3 * 8)
+    monkeypatch.setattr(DeferredGradLinear, "largest", 3 * 8)
     with pytest.raises(AssertionError, match="computed beside"):
         network(torch.randn(3, 4))
 
@@ -124,7 +124,7 @@ def test_converted_weights_are_those_of_the_last_conversion_and_only_within_the_
     torch.manual_seed(0)
     build, shape = NETWORKS["transformer"]
     network, x = build(), torch.randn(shape)
-    allow_beside(network)
+    defer_weight_gradients(network)
     weights = ConvertedWeights([network], torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         before = network(x)
@@ -150,7 +150,7 @@ def test_the_compiler_takes_every_region_whole(kind: str, reduced: bool) -> None
     build, shape = NETWORKS[kind]
     network, x = build(), torch.randn(shape)
     MovingStatistics(convert_batch_norm(network, 1))  # layers that update themselves are not compiled
-    allow_beside(network)
+    defer_weight_gradients(network)
     for module, name in regions(network):
         whole = torch.compile(getattr(module, name), backend="aot_eager", fullgraph=True, dynamic=False)
         setattr(module, name, whole)

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from icone.config import PretrainConfig
-from icone.methods import METHODS
 from icone.api.pretrain import pretrain, pretrain_many
+from icone.config import PretrainConfig
+from icone.cuda.deferred_gradients import WeightGradients, defer_weight_gradients
+from icone.methods import METHODS
 from icone.run import Run, read_tensors
 from icone.training.step import TrainStep
-from icone.cuda.deferred_gradients import WeightGradients, allow_beside
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # compilers warn about themselves
 
@@ -74,7 +74,7 @@ def test_short_runs_are_captured_without_the_compiler(
     def refuse(*_: object) -> None:
         raise AssertionError("compiled")
 
-    monkeypatch.setattr("icone.training.engine.WORTHWHILE_STEPS", 0)
+    monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
     monkeypatch.setattr("icone.cuda.graph.compile_parts", refuse)
     eager, short = (
         train(tmp_path / engine, **settings | {"precision": "fp32", "lr": 1e-4}, engine=engine)
@@ -155,7 +155,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_why(
         return terms
 
     monkeypatch.setattr(METHODS["icone"], "forward", reading)
-    monkeypatch.setattr("icone.training.engine.WORTHWHILE_STEPS", 0)
+    monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
     run = train(tmp_path / "auto", **POINTS, engine="auto")
     assert "steps run uncaptured" in capsys.readouterr().out
     torch.testing.assert_close(losses(run), losses(eager), rtol=1e-4, atol=1e-5)
@@ -168,7 +168,7 @@ def test_weight_gradients_that_come_late_are_still_right() -> None:
     torch.manual_seed(0)
     usual = nn.ModuleList(nn.Linear(64, 64) for _ in range(4)).cuda()
     layers = deepcopy(usual)
-    allow_beside(layers)
+    defer_weight_gradients(layers)
     x = torch.randn(32, 64, device="cuda")
 
     def run(network: nn.ModuleList) -> None:

@@ -18,11 +18,11 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from icone.api.pretrain import pretrain
 from icone.config import DataConfig
 from icone.data import DigestMemory, compare_instances, identity, open_source
 from icone.data.identity import file_digest
 from icone.errors import InputError
-from icone.api.pretrain import pretrain
 from icone.training.checkpoint import load_state, save_state
 
 Array = np.ndarray[Any, Any]
@@ -177,14 +177,14 @@ def test_digests_of_another_version_are_not_compared(tmp_path: Path) -> None:
     np.save(tmp_path / "data.npy", noise(8, 2))
     settings = TINY | {"size": None, "features": 4}
     run = pretrain(tmp_path / "data.npy", **settings, out=tmp_path / "run", console=quiet())
-    from icone.training import state
+    from icone.training import checkpoint
 
     saved = load_state(run)
     saved.digest_version, saved.digests = 1, ["0" * 24] * 8
-    book = state.StateBook(**{f: getattr(saved, f) for f in state.StateBook.__dataclass_fields__})
+    book = checkpoint.StateBook(**{f: getattr(saved, f) for f in checkpoint.StateBook.__dataclass_fields__})
     step: Any = object()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "_tensors", lambda _: saved.tensors)
+        patch.setattr(checkpoint, "_tensors", lambda _: saved.tensors)
         save_state(run, step, book)
     console = Console(file=io.StringIO(), width=500)
     pretrain(tmp_path / "data.npy", **settings, out=run.folder, resume=True, console=console)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from icone.api.embed import write_embeddings
 from icone.data import read_labels
 from icone.data.labels import class_names, read_columns
 from icone.errors import InputError, printable
-from icone.api.embed import write_embeddings
 
 IDS = ("a/1.png", "a/2.png", "b/3.nii.gz")
 

@@ -16,10 +16,10 @@ from PIL import Image
 
 from icone.config import PretrainConfig
 from icone.data import Data, Dataset, load_data, load_for_inference, prepared
-from icone.data.sources.array_file import ArraySource
 from icone.data.cache import Cache
-from icone.data.sources.folder import FolderSource
+from icone.data.sources.array_file import ArraySource
 from icone.data.sources.base import Sample, Source
+from icone.data.sources.folder import FolderSource
 from icone.data.sources.synthetic import SyntheticSource
 from icone.errors import InputError
 

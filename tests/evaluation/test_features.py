@@ -14,14 +14,14 @@ import tifffile
 import torch
 from rich.console import Console
 
+from icone.api.embed import embed, load_encoder
+from icone.api.evaluate import evaluate
+from icone.api.pretrain import pretrain
 from icone.config import PointViews
 from icone.data import Dataset, Preparation, load_for_inference, read_sample
 from icone.errors import InputError
-from icone.api.evaluate import evaluate
 from icone.evaluation.features import extract, extract_views
 from icone.evaluation.geometry import alignment, rankme, standardize
-from icone.api.embed import embed, load_encoder
-from icone.api.pretrain import pretrain
 from icone.run import Run
 
 SAMPLES = 45  # three batches of evaluation, the last one short

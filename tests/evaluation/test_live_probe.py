@@ -12,15 +12,15 @@ import torch
 from rich.console import Console
 
 from icone.api.build import make_encoder, make_method, make_views
+from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError
 from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
 from icone.evaluation.verdict import judge_live
-from icone.api.pretrain import pretrain
 from icone.run import Run
-from icone.training.progress import PlainDisplay
 from icone.training.checkpoint import load_state
+from icone.training.progress import PlainDisplay
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 40, "epochs": 3, "features": 8, "seed": 3}
 COLLAPSING: dict[str, Any] = POINTS | {

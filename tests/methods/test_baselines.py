@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from icone.encoders import MLP
 from icone.errors import InputError
-from icone.nn.losses import info_nce, self_distillation, swapped_prediction
 from icone.methods import Setting
 from icone.methods.byol import BYOL
 from icone.methods.cross_entropy import CrossEntropy
 from icone.methods.diet import DIET
 from icone.methods.dino import DINO
-from icone.nn.heads import ProjectionHead
 from icone.methods.moco import MoCo
 from icone.methods.simclr import SimCLR
 from icone.methods.swav import SwAV
 from icone.methods.vicreg import VICReg
+from icone.nn.heads import ProjectionHead
+from icone.nn.losses import info_nce, self_distillation, swapped_prediction
 
 LABELS = torch.tensor([0, 1, 1, 2, 0, 1])
 NO_PROGRESS, LATE = torch.tensor(0.0), torch.tensor(0.9)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from icone.encoders import build_encoder
-from icone.nn.ema import follow, frozen_copy
+from icone.nn.ema import ema_copy, ema_update
 
 MOMENTA = pytest.mark.parametrize("momentum", [0.0, 0.99, 1.0, torch.tensor(0.996)], ids=str)
 
@@ -17,7 +17,7 @@ def network_and_copy() -> tuple[nn.Module, nn.Module]:
     """A network whose parameters have many shapes, and a copy that has fallen behind."""
     torch.manual_seed(0)
     leader = build_encoder("resnet10_3d", in_channels=1, spatial_dims=3, size=16, width=0.125, features=16)
-    follower = frozen_copy(leader)
+    follower = ema_copy(leader)
     with torch.no_grad():
         for parameter in leader.parameters():
             parameter.add_(torch.randn_like(parameter))
@@ -32,7 +32,7 @@ def test_follows_like_a_loop_over_the_parameters(momentum: float | Tensor) -> No
         for slow, fast in zip(follower.parameters(), leader.parameters(), strict=True)
     ]
     led = [fast.clone() for fast in leader.parameters()]
-    follow(follower, leader, momentum)
+    ema_update(follower, leader, momentum)
     for moved, wanted in zip(follower.parameters(), expected, strict=True):
         torch.testing.assert_close(moved.double(), wanted, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(list(leader.parameters()), led, rtol=0, atol=0)
@@ -40,8 +40,8 @@ def test_follows_like_a_loop_over_the_parameters(momentum: float | Tensor) -> No
 
 def test_equal_networks_stay_equal_to_the_last_bit() -> None:
     leader, _ = network_and_copy()
-    follower = frozen_copy(leader)
-    follow(follower, leader, torch.tensor(0.9))
+    follower = ema_copy(leader)
+    ema_update(follower, leader, torch.tensor(0.9))
     torch.testing.assert_close(list(follower.parameters()), list(leader.parameters()), rtol=0, atol=0)
 
 
@@ -49,13 +49,13 @@ def test_a_scheduled_momentum_is_never_read_back(no_host_traffic: type[TorchDisp
     leader, follower = network_and_copy()
     momentum = torch.tensor(0.996)
     with no_host_traffic():
-        follow(follower, leader, momentum)
+        ema_update(follower, leader, momentum)
 
 
 def test_another_network_is_refused() -> None:
     leader, follower = network_and_copy()
     with pytest.raises(RuntimeError, match="same number"):
-        follow(follower, nn.Sequential(leader, nn.Linear(1, 1)), 0.9)
+        ema_update(follower, nn.Sequential(leader, nn.Linear(1, 1)), 0.9)
 
 
 def test_a_copy_shares_nothing_and_takes_no_gradient() -> None:

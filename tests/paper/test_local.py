@@ -303,7 +303,7 @@ def full(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["executing.pretrain", "executing.measure", "executing.note_execution", "store.write_text"]
+    "place", ["execute.pretrain", "executing.measure", "executing.note_execution", "store.write_text"]
 )
 def test_a_full_disk_is_no_failure_of_a_run(
     store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, place: str
@@ -318,7 +318,7 @@ def test_a_full_disk_is_no_failure_of_a_run(
                 execute_one(spec(), store.run_folder(spec().key), CPU)
         assert store.records() == []
     trained = (store.run_folder(spec().key) / "training" / "encoder.safetensors").exists()
-    assert trained == (place in ("executing.measure", "store.write_text"))  # what was done is kept
+    assert trained == (place in ("execute.measure", "store.write_text"))  # what was done is kept
     engine = LocalEngine(store, CPU, workers=1)
     engine.observe, engine.queue, engine.waiting = Watch(), [], []
     with pytest.raises(SweepHalted, match="is full"):

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from icone.errors import InputError
 from icone.paper import grids
-from icone.paper.catalogue import EXPERIMENTS
 from icone.paper.accuracy_figures import sensitivity
+from icone.paper.catalogue import EXPERIMENTS
 from icone.paper.frames import collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, listing_table
 from icone.paper.memory_cost import memory_table, read_measurements

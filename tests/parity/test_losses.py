@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from icone import losses
+from icone.nn import losses
 
 lightly = pytest.importorskip("lightly.loss", reason="needs the extra icone[parity]")
 metric_learning = pytest.importorskip("pytorch_metric_learning.losses", reason="needs the extra icone[parity]")

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 import torch
 
+from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
+from icone.cuda import accelerate
+from icone.cuda.compilation import compile_parts, compiling, undo
 from icone.data import Loader, load_data
 from icone.encoders import build_encoder
 from icone.errors import InputError
 from icone.methods import METHODS, Setting, build_method
-from icone.api.pretrain import pretrain, pretrain_many
 from icone.run import read_tensors
-from icone.cuda.compilation import compile_parts, compiling, undo
-from icone.training.engine import EagerEngine, choose_engine
-from icone.training.context import Place
+from icone.training.context import RunContext
+from icone.training.engine import EagerEngine
 from icone.training.step import TrainStep
 from icone.views import build_views
 
@@ -67,7 +68,7 @@ def test_captured_needs_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--engine captured needs a CUDA device"):
         pretrain(**POINTS, device="cpu", engine="captured", out=tmp_path / "run")
     one = engine("icone")
-    chosen = choose_engine("auto", one.step, one.loader, Place(torch.device("cpu")), pytest.fail)
+    chosen = accelerate(one.step, one.loader, RunContext(torch.device("cpu")), pytest.fail)
     assert isinstance(chosen, EagerEngine)
 
 

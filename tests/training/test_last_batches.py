@@ -12,11 +12,11 @@ import torch
 from rich.console import Console
 
 from icone.api.build import make_method
+from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig
 from icone.data import Batch, load_data
 from icone.errors import InterruptedRun
 from icone.methods import METHODS
-from icone.api.pretrain import pretrain
 from icone.run import Run, read_tensors
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig
 from icone.errors import InputError
-from icone.api.pretrain import pretrain
-from icone.training.loggers import MlflowLogger, WandbLogger, build_loggers
+from icone.training.callbacks import MlflowLogger, WandbLogger, build_loggers
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 20, "epochs": 3, "features": 4}
 ROW = {"epoch": 7, "loss": 0.5, "lr": 1e-4, "geometry": {"rankme": 12.0}}

@@ -16,8 +16,7 @@ from icone.data import Batch
 from icone.encoders import build_encoder
 from icone.methods import Method, Setting, build_method
 from icone.recipe import adamw_settings
-from icone.training.meter import Meter
-from icone.training.step import TrainStep
+from icone.training.step import Meter, TrainStep
 from icone.views import Views
 
 CPU = torch.device("cpu")

@@ -14,7 +14,6 @@ from torchvision.transforms import functional as TF
 from torchvision.transforms.functional import pil_to_tensor
 
 from icone.config import ImageViews
-from icone.views.ops.colour import turn_hue
 from icone.views.image import (
     GRAY_MEAN,
     GRAY_STD,
@@ -23,6 +22,7 @@ from icone.views.image import (
     ImageParameters,
     ImagePipeline,
 )
+from icone.views.ops.colour import turn_hue
 
 OFF = ImageViews(crop_scale=(1, 1), flip=0, vertical_flip=0, jitter=0, grayscale=0, blur=0)
 ADJUST = [TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue]

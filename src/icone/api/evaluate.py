@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.api.build import memory_errors
+from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.config import PretrainConfig
 from icone.data import Dataset, open_source, stratified_split
 from icone.data.sources.registry import check_splits
@@ -21,7 +22,6 @@ from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
-from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.methods import method_class
 from icone.run import Run, replacing, write_json
 from icone.terminal import Terminal

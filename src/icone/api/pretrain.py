@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
+from icone import cuda
 from icone.api.build import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
 from icone.config import EncoderConfig, PretrainConfig, differences, different_data, from_json
 from icone.data import (
@@ -30,7 +32,7 @@ from icone.data import (
     load_data,
     where_samples_are,
 )
-from icone.encoders import arrange_for_cuda, num_features
+from icone.encoders import num_features
 from icone.errors import InputError
 from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
@@ -39,11 +41,9 @@ from icone.recipe import RECIPE_VERSION
 from icone.run import Run, write_tensors
 from icone.terminal import Terminal
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
-from icone.training.loggers import build_loggers
-from icone.training.observers import Observer
-from icone.training.context import seed_random_numbers
-from icone.training.snapshots import Snapshots
+from icone.training.callbacks import Callback, Snapshots, build_loggers
 from icone.training.checkpoint import StateBook, load_book, load_state
+from icone.training.context import seed_random_numbers
 from icone.validation import check_arguments, check_folder, user_path
 from icone.views import Views
 
@@ -250,15 +250,16 @@ def _prepare(
         say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
         say(f"note: {where_samples_are(parts.loader)}")
-    observers = _observers(run, config, parts, display)
+    callbacks = _callbacks(run, config, parts, display)
     with console.status("embedding") as status:
 
         def progress(done: int, total: int) -> None:
             status.update(f"embedding what the anchors start from: {done}/{total}")
 
         digests = [known.digests[name] for name in data.train.ids]
-        one = Fit(*parts, config, run, display, saved, rows, observers, progress, digests, changes)
-    with one.place.here():
+        engine = partial(cuda.accelerate, engine=config.engine)
+        one = Fit(*parts, config, run, display, saved, rows, callbacks, progress, digests, changes, engine)
+    with one.context.active():
         one.save()
     facts = {
         **_facts(config, data, parts),
@@ -301,13 +302,13 @@ def _build(config: PretrainConfig, data: Data) -> _Parts:
     )
     method.autocast_dtype = autocast_dtype(config, device)
     if device.type == "cuda":
-        arrange_for_cuda(method)
+        cuda.prepare_network(method)
     return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
 
 
-def _observers(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Observer]:
+def _callbacks(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Callback]:
     """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
-    loggers: list[Observer] = [*build_loggers(run.folder, config)]
+    loggers: list[Callback] = [*build_loggers(run.folder, config)]
     if config.snapshots:
         loggers.append(Snapshots(parts.method.encoder, run, config.snapshots))
     if config.probe_every == 0:

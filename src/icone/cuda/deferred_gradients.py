@@ -1,4 +1,4 @@
-"""Weight gradients beside the backward pass: nothing in it waits for them, only the update does."""
+"""Weight gradients on a side stream: nothing in the backward pass waits for them, only the update does."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _backward(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding:
     return cast(Tensor, found[1] if of_weight else found[0])
 
 
-class LinearBeside(nn.Linear):
+class DeferredGradLinear(nn.Linear):
     """A linear layer whose weight gradients may be computed beside the backward pass."""
 
     converted: Converted | None = None
@@ -172,7 +172,7 @@ class LinearBeside(nn.Linear):
         return cast(Tensor, _Linear.apply(x, self.weight, self.bias, *_used(self, x.dtype)))
 
 
-class ConvolutionBeside(nn.Conv3d):
+class DeferredGradConv3d(nn.Conv3d):
     """A convolution of volumes without bias, likewise."""
 
     converted: Converted | None = None
@@ -193,13 +193,13 @@ class ConvertedWeights:
 
     def __init__(self, networks: list[nn.Module], dtype: torch.dtype | None) -> None:
         """Without a type there is nothing to convert."""
-        self.layers: list[tuple[LinearBeside | ConvolutionBeside, Converted]] = []
+        self.layers: list[tuple[DeferredGradLinear | DeferredGradConv3d, Converted]] = []
         self.weights: list[Tensor] = []
         self.copies: list[Tensor] = []
         if dtype is None:
             return
         for layer in (layer for network in networks for layer in network.modules()):
-            if isinstance(layer, (LinearBeside, ConvolutionBeside)):
+            if isinstance(layer, (DeferredGradLinear, DeferredGradConv3d)):
                 kept = [p.detach() for p in (layer.weight, layer.bias) if p is not None]
                 copies = [p.to(dtype) for p in kept]
                 self.layers.append((layer, (copies[0], copies[1] if len(copies) > 1 else None)))
@@ -223,7 +223,7 @@ class ConvertedWeights:
                 layer.converted = None
 
 
-def _used(layer: LinearBeside | ConvolutionBeside, dtype: torch.dtype) -> Converted:
+def _used(layer: DeferredGradLinear | DeferredGradConv3d, dtype: torch.dtype) -> Converted:
     """Weight and bias as constants of this type."""
     if layer.converted is not None and layer.converted[0].dtype == dtype:
         return layer.converted
@@ -241,13 +241,13 @@ def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype else x.to(dtype)
 
 
-def allow_beside(network: nn.Module) -> None:
+def defer_weight_gradients(network: nn.Module) -> None:
     """Let linear layers and convolutions of volumes compute weight gradients beside, each the same object."""
     for layer in network.modules():
         if type(layer) is nn.Linear:
-            layer.__class__ = LinearBeside
+            layer.__class__ = DeferredGradLinear
         elif isinstance(layer, nn.Conv3d) and type(layer) in (nn.Conv3d, SmallMapConv3d) and _is_simple(layer):
-            layer.__class__ = ConvolutionBeside
+            layer.__class__ = DeferredGradConv3d
 
 
 def _is_simple(conv: nn.Conv3d) -> bool:

@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
+from icone.cuda.compilation import compile_parts, compiling, undo
+from icone.cuda.deferred_gradients import defer_weight_gradients
+from icone.cuda.overlap import OverlappedStep
 from icone.data import Loader
 from icone.errors import InputError, is_out_of_memory
-from icone.cuda.compilation import compile_parts, compiling, undo
+from icone.training.context import RunContext
 from icone.training.engine import Engine, Sizes
-from icone.cuda.overlap import Overlapped
-from icone.training.context import Place
 from icone.training.step import InOrder, TrainStep
-from icone.cuda.deferred_gradients import allow_beside
 
 WARM_UPS = 3
 AHEAD = 32
@@ -33,21 +33,21 @@ class CapturedEngine(Engine):
         self,
         step: TrainStep,
         loader: Loader,
-        place: Place,
+        context: RunContext,
         warn: Callable[[str], None] | None,
         compiled: bool,
     ) -> None:
         super().__init__(step, loader)
-        self.place, self.warn = place, warn
+        self.context, self.warn = context, warn
         self.graphs: dict[Sizes, torch.cuda.CUDAGraph] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.failed = False
         self.marks: list[torch.cuda.Event] = []
         self.steps = 0
         if step.clip is None and step.config.accumulate == 1:
-            allow_beside(step.method)
+            defer_weight_gradients(step.method)
         self.parts = compile_parts(step.method, step.views) if compiled else []
-        self.held: list[Overlapped] = []
+        self.held: list[OverlappedStep] = []
         """What the graphs refer to and must outlive them."""
 
     def __call__(self, sizes: Sizes) -> None:
@@ -59,7 +59,7 @@ class CapturedEngine(Engine):
             self._step(sizes)
         self._keep_pace()
 
-    def aside(self) -> AbstractContextManager[None]:
+    def uncompiled(self) -> AbstractContextManager[None]:
         """Other shapes and modes run uncompiled: compiling them would take longer than they do."""
         stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
         return stance
@@ -90,7 +90,7 @@ class CapturedEngine(Engine):
         restore = self._remember()
         graph = torch.cuda.CUDAGraph()
         if self.step.clip is None:  # clipping needs all gradients before the first update
-            arranged = Overlapped(self.step.optimizer, self.step.method, self.loader.device, alone=self.alone)
+            arranged = OverlappedStep(self.step.optimizer, self.step.method, self.loader.device, alone=self.alone)
             self.step.arranged = arranged
             self.held.append(arranged)
         try:
@@ -98,12 +98,12 @@ class CapturedEngine(Engine):
                 for _ in range(WARM_UPS):
                     self._step(sizes)
             # Threads that read data ahead allocate pinned memory meanwhile: only this one must not.
-            with torch.cuda.graph(graph, self.pool, self.place.stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, self.pool, self.context.stream, capture_error_mode="thread_local"):
                 self._step(sizes)
             for arranged in self.held[-1:]:
                 arranged.settle()
         except Exception:
-            self.place.renew_randomness()
+            self.context.renew_randomness()
             raise
         finally:
             restore()
@@ -111,7 +111,7 @@ class CapturedEngine(Engine):
 
     def _remember(self) -> Callable[[], None]:
         """Copy all that a step changes; the result puts it back."""
-        random, fresh = self.place.random_state(), not self.step.meter.names
+        random, fresh = self.context.random_state(), not self.step.meter.names
         tensors: list[Tensor] = [*self.step.tensors(), self.loader.position]
         copies = [tensor.detach().clone() for tensor in tensors]
 
@@ -120,7 +120,7 @@ class CapturedEngine(Engine):
             torch._foreach_copy_(tensors, copies)
             if fresh:
                 self.step.meter.reset()
-            self.place.set_random_state(random)
+            self.context.set_random_state(random)
 
         return restore
 
@@ -128,6 +128,6 @@ class CapturedEngine(Engine):
         """Wait now and then, so that the host is never far ahead."""
         self.steps += 1
         if self.steps % AHEAD == 0:
-            self.marks.append(self.place.stream.record_event())
+            self.marks.append(self.context.stream.record_event())
             if len(self.marks) > 1:
                 self.marks.pop(0).synchronize()

@@ -9,15 +9,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from icone.cuda.adamw import Updates
+from icone.cuda.deferred_gradients import ConvertedWeights, WeightGradients
 from icone.encoders import regions
 from icone.methods import Method
-from icone.cuda.adamw import Updates
 from icone.training.step import InOrder
-from icone.cuda.deferred_gradients import ConvertedWeights, WeightGradients
 
 
-class Overlapped(InOrder):
-    """Converts weights and keeps the books on a stream of its own, and there updates every bucket of parameters as
+class OverlappedStep(InOrder):
+    """Casts weights and updates the meter on a side stream, and there updates every bucket of parameters as
     soon as it has all their gradients.
 
     All this moves memory, and a step at batch 1 waits for small kernels: side by side they cost little more than one
@@ -44,11 +44,11 @@ class Overlapped(InOrder):
         ]
 
     def begin(self) -> None:
-        with self.aside():
+        with self.side_stream():
             self.weights.convert()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def side_stream(self) -> Iterator[None]:
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             yield
@@ -63,15 +63,15 @@ class Overlapped(InOrder):
     def last_backward(self) -> Iterator[None]:
         """A gradient that never comes is left out."""
         missing = [set(bucket) for bucket in self.buckets]
-        place = {p: number for number, bucket in enumerate(self.buckets) for p in bucket}
+        bucket_of = {p: number for number, bucket in enumerate(self.buckets) for p in bucket}
 
         def arrived(p: Tensor) -> None:
-            number = place[cast(nn.Parameter, p)]
+            number = bucket_of[cast(nn.Parameter, p)]
             missing[number].discard(cast(nn.Parameter, p))
             if not missing[number]:
                 self._update(number)
 
-        handles = [p.register_post_accumulate_grad_hook(arrived) for p in place]
+        handles = [p.register_post_accumulate_grad_hook(arrived) for p in bucket_of]
         try:
             with self.gradients.during_backward() if self.gradients else nullcontext():
                 yield
@@ -79,7 +79,7 @@ class Overlapped(InOrder):
             for handle in handles:
                 handle.remove()
         if self.gradients:
-            self.gradients.check(list(place))
+            self.gradients.check(list(bucket_of))
         for number, waiting in enumerate(missing):
             if waiting:
                 self._update(number)
@@ -94,7 +94,7 @@ class Overlapped(InOrder):
     def _update(self, number: int) -> None:
         if self.gradients:
             self.stream.wait_stream(self.gradients.stream)
-        with self.aside():
+        with self.side_stream():
             for update in self.bucket_updates[number]:
                 update.launch()
 

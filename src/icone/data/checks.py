@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from icone.config import DataConfig
-from icone.data.sources.folder import mixed_dimensions
 from icone.data.inspection import Facts
 from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
+from icone.data.sources.folder import mixed_dimensions
 from icone.errors import InputError
 
 

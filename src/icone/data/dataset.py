@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from icone.data.formats.readers import quiet_readers
 from icone.data.inspection import Problem, Progress
 from icone.data.labels import class_names
 from icone.data.prepare import Preparation
 from icone.data.prepared import PreparedSamples
-from icone.data.formats.readers import quiet_readers
 from icone.data.sources.base import Source
 from icone.data.splits import Integers
 from icone.data.threads import read_ahead

@@ -11,14 +11,14 @@ import numpy as np
 from icone.config import DataConfig, PretrainConfig
 from icone.data.checks import check_alike, check_matches
 from icone.data.dataset import Dataset, integer_labels
-from icone.data.sources.folder import FolderSource
 from icone.data.inspection import Facts, Problem, Progress
 from icone.data.labels import class_names
 from icone.data.memory import GB
-from icone.data.sources.registry import check_splits, open_source
 from icone.data.prepare import Preparation
 from icone.data.reading import Reading, Report
 from icone.data.sources.base import Source
+from icone.data.sources.folder import FolderSource
+from icone.data.sources.registry import check_splits, open_source
 from icone.data.splits import Integers, imbalanced_subset, stratified_split, stratified_subset
 from icone.errors import InputError
 

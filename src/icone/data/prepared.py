@@ -18,9 +18,9 @@ from torch import Tensor
 
 from icone.config import DataConfig
 from icone.data.cache import Cache, Rows, Say
+from icone.data.formats.readers import quiet_readers
 from icone.data.inspection import Facts, Inspection, Progress, inspect_source
 from icone.data.prepare import Preparation
-from icone.data.formats.readers import quiet_readers
 from icone.data.sources.base import Array, Source
 from icone.data.splits import Integers
 from icone.data.threads import read_ahead

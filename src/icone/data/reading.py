@@ -12,12 +12,12 @@ import numpy as np
 from icone.config import PretrainConfig
 from icone.data.cache import cache_folder
 from icone.data.dataset import Dataset
-from icone.data.sources.folder import FolderSource
 from icone.data.inspection import Inspection, Problem, Progress, inspect_source
 from icone.data.memory import GB, free_bytes
 from icone.data.prepare import Preparation
 from icone.data.prepared import SourceCache
 from icone.data.sources.base import Source
+from icone.data.sources.folder import FolderSource
 from icone.data.splits import Integers
 from icone.errors import InputError
 

@@ -1,5 +1,6 @@
 """Networks that turn samples into representations, by name."""
 
+from icone.encoders.regions import Region, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
@@ -9,8 +10,6 @@ from icone.encoders.registry import (
     check_batch_norm,
     num_features,
 )
-from icone.encoders.layers import arrange_for_cuda
-from icone.encoders.regions import Region, regions
 
 __all__ = [
     "DEFAULT_ENCODER",
@@ -18,7 +17,6 @@ __all__ = [
     "MLP",
     "VOLUME_ENCODERS",
     "Region",
-    "arrange_for_cuda",
     "build_encoder",
     "check_batch_norm",
     "num_features",

@@ -159,15 +159,7 @@ def halving_maximum(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.channels_last_3d)
 
 
-def arrange_for_cuda(network: nn.Module) -> None:
-    """Let layers compute as suits a GPU; parameters and results stay what they are."""
-    from icone.cuda.attention import use_short_attention  # timm takes its time to import
-
-    _use_channels_last(network)
-    use_short_attention(network)
-
-
-def _use_channels_last(network: nn.Module) -> None:
+def use_channels_last(network: nn.Module) -> None:
     """Lay out the weights of convolutions, and so their results, as the matrix units of a GPU take them."""
     for module in network.modules():
         if isinstance(module, nn.Conv3d):

@@ -17,7 +17,7 @@ from icone.evaluation.assessment import beside_untrained, geometry_figures
 from icone.evaluation.verdict import Verdict, judge_live
 from icone.methods import Method
 from icone.training import Display
-from icone.training.observers import Observer, Row
+from icone.training.callbacks import Callback, Row
 from icone.training.context import kept_random_state
 from icone.views import Views
 
@@ -71,7 +71,7 @@ def _due(epoch: int, every: int, epochs: int) -> bool:
     return epoch % every == 0 or epoch == epochs - 1
 
 
-class LiveProbe(Observer):
+class LiveProbe(Callback):
     """Adds `geometry` and `probe_seconds` to the rows of the planned epochs.
 
     The instances are spread evenly over the training subset; their random views are drawn anew with the same seed
@@ -125,7 +125,7 @@ class LiveProbe(Observer):
         return torch.cat(rows)
 
 
-class CollapseAlarm(Observer):
+class CollapseAlarm(Callback):
     """Warns once, in words, when two measurements in a row find the features collapsed.
 
     One is not enough, because few instances are looked at, and a network may pass through a narrow place.

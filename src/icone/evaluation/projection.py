@@ -18,8 +18,8 @@ from sklearn.manifold import TSNE
 from sklearn.neighbors import NearestNeighbors
 
 from icone.errors import unknown_name
-from icone.evaluation.inputs import Features
 from icone.evaluation.geometry import standardize
+from icone.evaluation.inputs import Features
 
 ProjectionName = Literal["umap", "tsne", "pca"]
 PROJECTIONS: dict[ProjectionName, str] = {"umap": "UMAP", "tsne": "t-SNE", "pca": "PCA"}

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from icone.errors import InputError, unknown_name
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
 from icone.methods.byol import BYOL
 from icone.methods.cross_entropy import CrossEntropy
 from icone.methods.diet import DIET
 from icone.methods.dino import DINO
-from icone.methods.icone import AnchorTable, IConE, IConELoss
+from icone.methods.icone import IConE
 from icone.methods.icone_class import IConEClass
 from icone.methods.icone_instance import IConEInstance
 from icone.methods.moco import MoCo
@@ -23,6 +23,7 @@ from icone.methods.simclr import SimCLR
 from icone.methods.supcon import SupCon
 from icone.methods.swav import SwAV
 from icone.methods.vicreg import VICReg
+from icone.nn import AnchorTable, IConELoss
 
 METHODS: dict[str, type[Method]] = {
     "icone": IConE,
@@ -147,5 +148,4 @@ __all__ = [
     "method_class",
     "method_options",
     "parse_options",
-    "total",
 ]

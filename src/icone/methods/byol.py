@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.nn.losses import bootstrap
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
+from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead, smallest_batch
-from icone.nn.ema import follow, frozen_copy
+from icone.nn.losses import bootstrap, weighted_sum
 
 
 class BYOL(Method):
@@ -39,7 +39,7 @@ class BYOL(Method):
         self.momentum = momentum
         self.projector = ProjectionHead([num_features(encoder), hidden, out], head_norm)
         self.predictor = ProjectionHead([out, hidden, out], head_norm)
-        self.target_encoder, self.target_projector = frozen_copy(encoder), frozen_copy(self.projector)
+        self.target_encoder, self.target_projector = ema_copy(encoder), ema_copy(self.projector)
 
     def encoders(self) -> list[nn.Module]:
         return [self.encoder, self.target_encoder]
@@ -48,8 +48,8 @@ class BYOL(Method):
         prediction = self.predictor(self.projector(self.encode(views)))
         with torch.no_grad():
             target = self.target_projector(self.run_encoder(self.target_encoder, views))
-        return total(bootstrap=bootstrap(prediction, target))
+        return weighted_sum(bootstrap=bootstrap(prediction, target))
 
     def after_step(self, progress: Tensor) -> None:
-        follow(self.target_encoder, self.encoder, self.momentum)
-        follow(self.target_projector, self.projector, self.momentum)
+        ema_update(self.target_encoder, self.encoder, self.momentum)
+        ema_update(self.target_projector, self.projector, self.momentum)

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
+from icone.nn.losses import weighted_sum
 
 
 class CrossEntropy(Method):
@@ -25,4 +26,4 @@ class CrossEntropy(Method):
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         logits = self.classifier(self.encode(views))
         classes = label[:, None].expand(logits.shape[:2])
-        return total(cross_entropy=F.cross_entropy(logits.flatten(0, 1), classes.flatten()))
+        return weighted_sum(cross_entropy=F.cross_entropy(logits.flatten(0, 1), classes.flatten()))

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
+from icone.nn.losses import weighted_sum
 
 
 class DIET(Method):
@@ -27,4 +28,4 @@ class DIET(Method):
         logits = self.classifier(self.encode(views))
         instances = index[:, None].expand(logits.shape[:2])
         entropy = F.cross_entropy(logits.flatten(0, 1), instances.flatten(), label_smoothing=self.label_smoothing)
-        return total(instance_entropy=entropy)
+        return weighted_sum(instance_entropy=entropy)

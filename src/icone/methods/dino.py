@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.nn.losses import moved_centre, self_distillation
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
+from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import frozen_in_first_epoch
-from icone.nn.ema import follow, frozen_copy
+from icone.nn.losses import moved_centre, self_distillation, weighted_sum
 
 
 class DINOHead(nn.Module):
@@ -77,7 +77,7 @@ class DINO(Method):
         self.warmup = warmup
         self.centre_momentum = centre_momentum
         self.head = DINOHead(num_features(encoder), hidden, bottleneck, outputs)
-        self.teacher_encoder, self.teacher_head = frozen_copy(encoder), frozen_copy(self.head)
+        self.teacher_encoder, self.teacher_head = ema_copy(encoder), ema_copy(self.head)
         self.register_buffer("centre", torch.zeros(outputs))
         self.teacher_means: list[tuple[Tensor, int]] = []
         """Mean of the teacher's logits and number of instances, for every pass of this step."""
@@ -92,7 +92,7 @@ class DINO(Method):
             teacher = self.teacher_head(self.run_encoder(self.teacher_encoder, views))
         loss = self_distillation(student, teacher, self.centre, self.temperature_at(progress), self.student_temperature)
         self.teacher_means.append((teacher.mean(dim=(0, 1)), len(teacher)))
-        return total(distillation=loss)
+        return weighted_sum(distillation=loss)
 
     def before_step(self) -> None:
         self.teacher_means = []
@@ -103,8 +103,8 @@ class DINO(Method):
         self.teacher_means = []
         self.centre.copy_(moved_centre(self.centre, mean[None, None], self.centre_momentum))
         momentum = self.momentum_at(progress)
-        follow(self.teacher_encoder, self.encoder, momentum)
-        follow(self.teacher_head, self.head, momentum)
+        ema_update(self.teacher_encoder, self.encoder, momentum)
+        ema_update(self.teacher_head, self.head, momentum)
 
     def temperature_at(self, progress: Tensor) -> Tensor:
         """The teacher's temperature, 0-d."""

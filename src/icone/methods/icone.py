@@ -2,161 +2,27 @@
 
 from __future__ import annotations
 
-import numbers
 from abc import abstractmethod
-from collections.abc import Callable
-from functools import partial
 from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icone.nn.diversity import DIVERSITY, Beside
 from icone.encoders import Region, num_features
-from icone.errors import InputError, unknown_name
-from icone.nn.losses import anchor_alignment, view_consistency
-from icone.methods.base import Method, Setting, total
-from icone.nn.heads import ProjectionHead
-from icone.nn import convert_batch_norm
+from icone.errors import unknown_name
+from icone.methods.base import Method, Setting
+from icone.nn import AnchorTable, IConELoss, convert_batch_norm
 from icone.nn.batchnorm import REFERENCE_SAMPLES
-from icone.recipe import ANCHOR_STD, HEAD_HIDDEN, HEAD_OUT, HEAD_SAMPLES, PAPER_OPTIONS, VIEW_WEIGHT, anchor_epsilon
-
-
-class AnchorTable(nn.Module):
-    """One learnable anchor per instance: raw parameters are updated, unit vectors are used.
-
-    >>> AnchorTable(5, 8)(torch.tensor([0, 3])).norm(dim=1).allclose(torch.ones(2))
-    True
-    """
-
-    def __init__(self, num_instances: int, dim: int, std: float = 0.02, unit: bool = False) -> None:
-        """Anchors start at N(0, std²), or with `unit` at length 1, from where the optimizer moves them freely."""
-        super().__init__()
-        drawn = torch.randn(num_instances, dim) * std
-        self.weight = nn.Parameter(F.normalize(drawn, dim=-1) if unit else drawn)
-
-    def forward(self, index: Tensor | None = None) -> Tensor:
-        """Unit anchors of the given instances, or of all: (B, d) or (N, d)."""
-        return F.normalize(self.weight if index is None else self.weight.index_select(0, index), dim=-1)
-
-    @torch.no_grad()
-    def start_from(self, features: Tensor, rows: Tensor | None = None) -> None:
-        """Move the anchors, or those in `rows`, to where the features (N, d) of their instances point from their mean.
-
-        Lengths stay, and a tenth of the random start, so that instances that look alike can part.
-        """
-        deviation = F.normalize(features - features.mean(0), dim=-1)
-        length = self.weight.norm(dim=-1).mean()
-        started = 0.1 * self.weight + length * deviation.to(self.weight)
-        if rows is None:
-            self.weight.copy_(started)
-        else:
-            self.weight[rows] = started[rows]
-
-    @torch.no_grad()
-    def mean_cosine(self) -> Tensor:
-        """Mean cosine over all pairs of different anchors; 1 is collapse. O(N·d) through the sum of the anchors."""
-        anchors = self()
-        n = anchors.shape[0]
-        cosine: Tensor = (anchors.sum(0).square().sum() - n) / max(n * (n - 1), 1)
-        return cosine
-
-
-class IConELoss(nn.Module):
-    """The objective with its anchors, for training loops of one's own.
-
-    L = view_weight·L_vv + anchor_weight·L_vi + diversity_weight·L_div, with L_vv = mean over pairs of views of
-    1 − cos, L_vi = mean of 1 − cos(view, own anchor), L_div over the whole table. The anchors are parameters: hand
-    them to the optimizer that updates the encoder, and update them densely, every step (a sparse or lazy optimizer
-    silently disables the diversity term).
-
-    `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
-    anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
-
-    The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, before
-    the first step moves the anchors to the untrained embeddings, `loss.anchors.start_from(embeddings)`, and gives them
-    an ε of AdamW by which it divides by a constant: `icone.recipe.parameter_groups(encoder, loss, batch_size=…)`.
-
-    >>> loss = IConELoss(num_instances=100, dim=16)
-    >>> embeddings = torch.randn(4, 2, 16)           # 4 instances, 2 views each
-    >>> loss(embeddings, torch.tensor([7, 1, 42, 99])).shape
-    torch.Size([])
-    """
-
-    def __init__(
-        self,
-        num_instances: int,
-        dim: int,
-        *,
-        diversity: str = "orthogonality",
-        normalisation: str = "anchor",
-        view_weight: float = 1.0,
-        anchor_weight: float = 1.0,
-        diversity_weight: float = 1.0,
-        init_std: float = 0.02,
-        init_unit: bool = False,
-    ) -> None:
-        super().__init__()
-        for name, value in {"num_instances": num_instances, "dim": dim}.items():
-            if not isinstance(value, numbers.Integral) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-        self.anchors = AnchorTable(num_instances, dim, init_std, init_unit)
-        self.weights = {
-            "view_consistency": view_weight,
-            "anchor_alignment": anchor_weight,
-            "diversity": diversity_weight,
-        }
-        self.diversity = diversity_function(diversity, normalisation)
-
-    def forward(self, embeddings: Tensor, index: Tensor) -> Tensor:
-        """Total loss of embeddings (B, V, d) of the instances `index` (B,), numbers from 0 to num_instances − 1.
-
-        On a GPU the numbers are not looked at, because that would wait for it: one out of range ends in an error of
-        CUDA.
-        """
-        self._check(embeddings, index)
-        return self.terms(embeddings, index)["loss"]
-
-    def _check(self, embeddings: Tensor, index: Tensor) -> None:
-        count, dim = self.anchors.weight.shape
-        if not (isinstance(embeddings, Tensor) and isinstance(index, Tensor)):
-            raise InputError(f"embeddings and index must be tensors, got {type(embeddings)} and {type(index)}")
-        if embeddings.ndim != 3 or embeddings.shape[2] != dim or not embeddings.is_floating_point():
-            raise InputError(
-                f"embeddings must be real numbers of shape (B, V, {dim}), as the anchors are, "
-                f"got {embeddings.dtype} of {tuple(embeddings.shape)}"
-            )
-        if index.shape != embeddings.shape[:1] or index.dtype not in (torch.int64, torch.int32):
-            raise InputError(
-                f"index must be whole numbers of shape ({len(embeddings)},), one per instance of the batch, "
-                f"got {index.dtype} of {tuple(index.shape)}"
-            )
-        if index.device.type == "cpu" and len(index):
-            low, high = (int(end) for end in index.aminmax())
-            if low < 0 or high >= count:
-                wrong = low if low < 0 else high
-                raise InputError(f"index holds {wrong}, but there are {count} anchors: 0 to {count - 1}")
-
-    def terms(self, embeddings: Tensor, index: Tensor, repulsion: Tensor | None = None) -> dict[str, Tensor]:
-        """The total under "loss" and its three terms, unweighted; `repulsion` where it was computed before."""
-        consistency, alignment = self.pull(embeddings, index)
-        return total(
-            self.weights,
-            view_consistency=consistency,
-            anchor_alignment=alignment,
-            diversity=self.diversity(self.anchors.weight) if repulsion is None else repulsion,
-        )
-
-    def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
-        """The ε that Adam should add at least to what it divides the gradient of the anchors by, at this batch size."""
-        table = self.anchors.weight
-        length = table.detach().norm(dim=1).mean().item()
-        return {table: anchor_epsilon(length, table.numel(), samples, self.weights["anchor_alignment"])}
-
-    def pull(self, embeddings: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """View consistency and anchor alignment: what depends on the batch."""
-        return view_consistency(embeddings), anchor_alignment(embeddings, self.anchors(index))
+from icone.nn.diversity import SideStream
+from icone.nn.heads import ProjectionHead
+from icone.recipe import (
+    ANCHOR_STD,
+    HEAD_HIDDEN,
+    HEAD_OUT,
+    HEAD_SAMPLES,
+    PAPER_OPTIONS,
+    VIEW_WEIGHT,
+    anchor_epsilon_floor,
+)
 
 
 class Anchored(Method):
@@ -212,7 +78,7 @@ class IConE(Anchored):
     ) -> None:
         super().__init__(encoder, setting, start_at)
         self.decay_anchors = decay_anchors
-        self.beside = Beside()
+        self.side_stream = SideStream()
         self.head = projection(num_features(encoder), hidden, out, setting)
         self.objective = IConELoss(
             setting.num_instances,
@@ -228,7 +94,7 @@ class IConE(Anchored):
         self.table.weight.requires_grad_(not freeze_anchors)
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        repulsion = self.beside.compute(self.objective.diversity, self.objective.anchors.weight)
+        repulsion = self.side_stream.compute(self.objective.diversity, self.objective.anchors.weight)
         return self.objective.terms(self.embed(views), index, repulsion())
 
     def embed(self, views: Tensor) -> Tensor:
@@ -244,7 +110,7 @@ class IConE(Anchored):
         return [*head, Region(self.objective, "terms")]
 
     def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
-        return self.objective.adam_epsilon_floor(samples)
+        return anchor_epsilon_floor(self.objective, samples)
 
     def undecayed(self) -> list[nn.Parameter]:
         return [] if self.decay_anchors else [self.objective.anchors.weight]
@@ -260,14 +126,3 @@ def projection(features: int, hidden: int, out: int, setting: Setting) -> nn.Mod
     head = ProjectionHead([features, hidden, out], "batch")
     convert_batch_norm(head, setting.batch_size, HEAD_SAMPLES, REFERENCE_SAMPLES * setting.num_views)
     return head
-
-
-def diversity_function(name: str, normalisation: str) -> Callable[..., Tensor]:
-    """The diversity term of this name, as a function of the table; only the orthogonalities have normalisations."""
-    if name not in DIVERSITY:
-        raise unknown_name("diversity", name, DIVERSITY)
-    if not name.endswith("orthogonality"):
-        return DIVERSITY[name]
-    if normalisation not in ("pair", "anchor"):
-        raise unknown_name("normalisation", normalisation, ("pair", "anchor"))
-    return partial(DIVERSITY[name], normalisation=normalisation)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Method, Setting
-from icone.methods.icone import IConELoss
+from icone.nn import IConELoss
 from icone.recipe import PAPER_OPTIONS, VIEW_WEIGHT
 
 

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.errors import InputError
-from icone.nn.losses import anchor_alignment, class_alignment, view_consistency
-from icone.methods.base import Setting, total
-from icone.methods.icone import Anchored, AnchorTable, diversity_function
+from icone.methods.base import Setting
+from icone.methods.icone import Anchored
+from icone.nn.anchors import AnchorTable, diversity_function
+from icone.nn.losses import anchor_alignment, class_alignment, view_consistency, weighted_sum
 from icone.recipe import CLASS_SHARE, PAPER_OPTIONS, VIEW_WEIGHT
 
 
@@ -63,7 +64,7 @@ class IConEInstance(Anchored):
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         z = self.encode(views)
-        return total(
+        return weighted_sum(
             self.weights,
             view_consistency=view_consistency(z),
             own_alignment=anchor_alignment(z, self.anchors(index)),

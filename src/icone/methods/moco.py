@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.errors import InputError
-from icone.nn.losses import info_nce
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
+from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead
-from icone.nn.ema import follow, frozen_copy
+from icone.nn.losses import info_nce, weighted_sum
 
 
 class MoCo(Method):
@@ -46,7 +46,7 @@ class MoCo(Method):
         self.momentum = momentum
         dim = num_features(encoder)
         self.head = ProjectionHead([dim, dim, out], "none")
-        self.key_encoder, self.key_head = frozen_copy(encoder), frozen_copy(self.head)
+        self.key_encoder, self.key_head = ema_copy(encoder), ema_copy(self.head)
         self.register_buffer("queue", F.normalize(torch.randn(queue_size, out), dim=1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self.new_keys: list[Tensor] = []
@@ -63,7 +63,7 @@ class MoCo(Method):
         keys = self._keys(views[:, 1:])
         queries = self.head(self.run_encoder(self.encoder, views[:, :1])).expand_as(keys)
         self.new_keys.append(keys.flatten(0, 1))
-        return total(contrast=info_nce(queries.flatten(0, 1), self.new_keys[-1], self.queue, self.temperature))
+        return weighted_sum(contrast=info_nce(queries.flatten(0, 1), self.new_keys[-1], self.queue, self.temperature))
 
     def before_step(self) -> None:
         self.new_keys = []
@@ -71,8 +71,8 @@ class MoCo(Method):
     def after_step(self, progress: Tensor) -> None:
         self._enqueue(torch.cat(self.new_keys))
         self.new_keys = []
-        follow(self.key_encoder, self.encoder, self.momentum)
-        follow(self.key_head, self.head, self.momentum)
+        ema_update(self.key_encoder, self.encoder, self.momentum)
+        ema_update(self.key_head, self.head, self.momentum)
 
     @torch.no_grad()
     def _keys(self, views: Tensor) -> Tensor:

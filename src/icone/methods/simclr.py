@@ -7,9 +7,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.nn.losses import nt_xent
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
 from icone.nn.heads import ProjectionHead
+from icone.nn.losses import nt_xent, weighted_sum
 
 
 class SimCLR(Method):
@@ -37,4 +37,4 @@ class SimCLR(Method):
         self.head = ProjectionHead([num_features(encoder), hidden, out], head_norm)
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        return total(contrast=nt_xent(self.head(self.encode(views)), self.temperature))
+        return weighted_sum(contrast=nt_xent(self.head(self.encode(views)), self.temperature))

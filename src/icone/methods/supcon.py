@@ -7,9 +7,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.nn.losses import sup_con
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
 from icone.nn.heads import ProjectionHead
+from icone.nn.losses import sup_con, weighted_sum
 
 
 class SupCon(Method):
@@ -30,4 +30,4 @@ class SupCon(Method):
         self.head = ProjectionHead([dim, dim, out], "none")
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        return total(contrast=sup_con(self.head(self.encode(views)), label, self.temperature))
+        return weighted_sum(contrast=sup_con(self.head(self.encode(views)), label, self.temperature))

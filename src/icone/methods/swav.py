@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.nn.losses import swapped_prediction
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
 from icone.nn.heads import ProjectionHead, frozen_in_first_epoch
+from icone.nn.losses import swapped_prediction, weighted_sum
 
 
 class SwAV(Method):
@@ -53,7 +53,9 @@ class SwAV(Method):
         self._renormalise_prototypes()
         prototypes = frozen_in_first_epoch(self.prototypes.weight, progress, self.setting.epochs)
         scores = F.normalize(self.head(self.encode(views)), dim=-1) @ prototypes.T
-        return total(swapped_prediction=swapped_prediction(scores, self.temperature, self.epsilon, self.iterations))
+        return weighted_sum(
+            swapped_prediction=swapped_prediction(scores, self.temperature, self.epsilon, self.iterations)
+        )
 
     @torch.no_grad()
     def _renormalise_prototypes(self) -> None:

@@ -7,9 +7,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.nn.losses import covariance, invariance, variance
-from icone.methods.base import Method, Setting, total
+from icone.methods.base import Method, Setting
 from icone.nn.heads import ProjectionHead
+from icone.nn.losses import covariance, invariance, variance, weighted_sum
 
 
 class VICReg(Method):
@@ -43,4 +43,4 @@ class VICReg(Method):
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         z = self.expander(self.encode(views))
-        return total(self.weights, invariance=invariance(z), variance=variance(z), covariance=covariance(z))
+        return weighted_sum(self.weights, invariance=invariance(z), variance=variance(z), covariance=covariance(z))

@@ -1,5 +1,18 @@
-"""Layers for training loops of your own: plain PyTorch that imports nothing else of this package."""
+"""Pieces for training loops of your own: plain PyTorch that imports nothing else of this package but `InputError`."""
 
+from icone.nn.anchors import AnchorTable, IConELoss
 from icone.nn.batchnorm import MovingAverageBatchNorm, MovingStatistics, convert_batch_norm, plain_state_dict
+from icone.nn.ema import ema_copy, ema_update
+from icone.nn.heads import ProjectionHead
 
-__all__ = ["MovingAverageBatchNorm", "MovingStatistics", "convert_batch_norm", "plain_state_dict"]
+__all__ = [
+    "AnchorTable",
+    "IConELoss",
+    "MovingAverageBatchNorm",
+    "MovingStatistics",
+    "ProjectionHead",
+    "convert_batch_norm",
+    "ema_copy",
+    "ema_update",
+    "plain_state_dict",
+]

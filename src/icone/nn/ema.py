@@ -11,13 +11,13 @@ from torch import Tensor, nn
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def frozen_copy(network: Network) -> Network:
+def ema_copy(network: Network) -> Network:
     """A copy that no gradient reaches. Its BatchNorm statistics are its own, gathered in its own passes."""
     return copy.deepcopy(network).requires_grad_(False)
 
 
 @torch.no_grad()
-def follow(follower: nn.Module, leader: nn.Module, momentum: float | Tensor) -> None:
+def ema_update(follower: nn.Module, leader: nn.Module, momentum: float | Tensor) -> None:
     """Move every parameter of `follower` towards the leader's: f ← m·f + (1 − m)·l.
 
     All parameters move in three operations, however many there are; at batch size 1 the launches of a loop would
@@ -25,7 +25,7 @@ def follow(follower: nn.Module, leader: nn.Module, momentum: float | Tensor) -> 
 
     >>> slow, fast = nn.Linear(1, 1), nn.Linear(1, 1)
     >>> _ = nn.init.ones_(slow.weight), nn.init.zeros_(fast.weight)
-    >>> follow(slow, fast, momentum=0.9)
+    >>> ema_update(slow, fast, momentum=0.9)
     >>> slow.weight.item()
     0.8999999761581421
     """

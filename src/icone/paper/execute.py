@@ -19,15 +19,15 @@ import torch
 from rich.console import Console
 
 from icone.api.build import pick_device
+from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
+from icone.cuda import free_gpu_memory
 from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
 from icone.paper.measure import Measured, measure
 from icone.paper.node_cache import on_this_node
 from icone.paper.outcome import Outcome, Status, SweepHalted
 from icone.paper.spec import RunSpec
-from icone.api.pretrain import pretrain, pretrain_many
 from icone.run import Run
-from icone.training.allocation import free_gpu_memory
 
 TRAINING = "training"
 """The run folder of `icone.pretrain`, inside the folder of a run of the sweep."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from icone.config import PretrainConfig
+from icone.methods import method_class
 from icone.paper.datasets import SMOKE, Dataset, datasets, find_dataset
 from icone.paper.natural import natural_subset
 from icone.paper.options import Options
 from icone.paper.spec import RunSpec
-from icone.methods import method_class
 
 Number = TypeVar("Number", int, float)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)

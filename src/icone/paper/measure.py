@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from icone.config import PretrainConfig
 from icone.api.evaluate import ROWS, evaluate, figure, notes
+from icone.config import PretrainConfig
 from icone.paper.outcome import Point
 from icone.paper.spec import RunSpec
 from icone.paper.synthetic_measures import measure_synthetic

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 
 from icone.config import PretrainConfig
 from icone.encoders import DEFAULT_FEATURES
-from icone.paper import figures, figures_geometry, figures_synthetic
+from icone.methods import method_options
+from icone.nn.batchnorm import REFERENCE_SAMPLES
+from icone.paper import accuracy_figures, geometry_figures, synthetic_figures
 from icone.paper.frames import Results, mean_over_seeds
 from icone.paper.memory_cost import memory_table, read_measurements, sweep_figure
 from icone.paper.printed import read_printed
 from icone.paper.store import Store
 from icone.paper.tables import PERCENT, PaperTable, beside_paper, metric_table, reasons
-from icone.methods import method_options
-from icone.nn.batchnorm import REFERENCE_SAMPLES
 
 NOT_SHOWN = "not in the paper's figure"
 NOT_PRINTED = "not in the paper"
@@ -54,15 +54,15 @@ def stability(scene: Scene) -> Presentation:
         for metric, title in {"knn_5": "kNN-5, balanced accuracy (%)", "rankme": "RankMe"}.items()
     ]
     drawn = {
-        scene.name: figures.stability_figure(scene.runs),
-        f"{scene.name}-more": figures.three_metrics_figure(scene.runs),
+        scene.name: accuracy_figures.stability_figure(scene.runs),
+        f"{scene.name}-more": accuracy_figures.three_metrics_figure(scene.runs),
     }
     return Presentation([_accuracy(scene, keys=keys), *more], drawn)
 
 
 def per_dataset(scene: Scene) -> Presentation:
     table = _accuracy(scene, keys=["dataset", "batch_size"])
-    return Presentation([table], {scene.name: figures.per_dataset_figure(scene.runs)})
+    return Presentation([table], {scene.name: accuracy_figures.per_dataset_figure(scene.runs)})
 
 
 def knn(scene: Scene) -> Presentation:
@@ -77,7 +77,7 @@ def knn(scene: Scene) -> Presentation:
 def sensitivity(scene: Scene) -> Presentation:
     """Drop from the largest to the smallest batch, and correlation with batch size."""
     found = (
-        figures.sensitivity(scene.runs)
+        accuracy_figures.sensitivity(scene.runs)
         if "linear_probe" in scene.runs
         else pd.DataFrame(columns=["dims", "method", "drop", "pearson", "accuracy"])
     )
@@ -88,23 +88,23 @@ def sensitivity(scene: Scene) -> Presentation:
     long = long.assign(sd=float("nan"), seeds=seeds, runs=1, wanted=1, status="done")
     table = beside_paper(long, name=scene.name, title="drop (points), correlation with log2 B, mean accuracy (%)",
                          keys=["dims", "metric"], printed=None, notes=reasons(scene.runs), digits=2)  # fmt: skip
-    return Presentation([table], {scene.name: figures.sensitivity_figure(found)})
+    return Presentation([table], {scene.name: accuracy_figures.sensitivity_figure(found)})
 
 
 def umap(scene: Scene) -> Presentation:
     table = _accuracy(scene, keys=["dataset", "batch_size"])
-    return Presentation([table], {scene.name: figures_geometry.map_figure(scene.runs, scene.store)})
+    return Presentation([table], {scene.name: geometry_figures.map_figure(scene.runs, scene.store)})
 
 
 def geometry(scene: Scene) -> Presentation:
     return Presentation(
-        _geometry_tables(scene, ["dims", "batch_size"]), {scene.name: figures_geometry.geometry_figure(scene.runs)}
+        _geometry_tables(scene, ["dims", "batch_size"]), {scene.name: geometry_figures.geometry_figure(scene.runs)}
     )
 
 
 def metrics(scene: Scene) -> Presentation:
     return Presentation(
-        _geometry_tables(scene, ["dataset", "batch_size"]), {scene.name: figures_geometry.metrics_figure(scene.runs)}
+        _geometry_tables(scene, ["dataset", "batch_size"]), {scene.name: geometry_figures.metrics_figure(scene.runs)}
     )
 
 
@@ -117,7 +117,7 @@ def imbalance(scene: Scene) -> Presentation:
             thinned, name="minority", title="minority classes (%)", row="method", keys=["k"], metric="minority"
         ),
     ]
-    return Presentation(tables, {scene.name: figures.imbalance_figure(scene.runs)})
+    return Presentation(tables, {scene.name: accuracy_figures.imbalance_figure(scene.runs)})
 
 
 def supervised(scene: Scene) -> Presentation:
@@ -150,12 +150,12 @@ def collapse(scene: Scene) -> Presentation:
         for metric, title in titles.items()
     ]  # fmt: skip
     drawn = scene.runs.assign(method=scene.runs["variant"])
-    return Presentation(tables, {scene.name: figures.three_metrics_figure(drawn)})
+    return Presentation(tables, {scene.name: accuracy_figures.three_metrics_figure(drawn)})
 
 
 def dataset_size(scene: Scene) -> Presentation:
     table = _accuracy(scene, keys=["n", "batch_size"])
-    return Presentation([table], {scene.name: figures.heatmap_figure(scene.runs)})
+    return Presentation([table], {scene.name: accuracy_figures.heatmap_figure(scene.runs)})
 
 
 def views(scene: Scene) -> Presentation:
@@ -188,11 +188,11 @@ def synthetic(scene: Scene) -> Presentation:
     return Presentation(
         [table],
         {
-            "representations": figures_synthetic.representations_figure(runs, scene.store),
-            "evolution": figures_synthetic.evolution_figure(runs, scene.store),
-            "accuracy": figures_synthetic.curves_figure(trace, ("knn_5", "linear_probe")),
-            "alignment-uniformity": figures_synthetic.curves_figure(trace, ("class_alignment", "uniformity")),
-            "seeds": figures_synthetic.distribution_figure(runs),
+            "representations": synthetic_figures.representations_figure(runs, scene.store),
+            "evolution": synthetic_figures.evolution_figure(runs, scene.store),
+            "accuracy": synthetic_figures.curves_figure(trace, ("knn_5", "linear_probe")),
+            "alignment-uniformity": synthetic_figures.curves_figure(trace, ("class_alignment", "uniformity")),
+            "seeds": synthetic_figures.distribution_figure(runs),
         },
     )
 
@@ -234,5 +234,5 @@ def _accuracy(
 def _geometry_tables(scene: Scene, keys: list[str]) -> list[PaperTable]:
     return [
         metric_table(scene.runs, name=metric, title=metric.replace("_", " "), row="method", keys=keys, metric=metric)
-        for metric in figures_geometry.METRICS
+        for metric in geometry_figures.METRICS
     ]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
-from icone.paper.contents import Contents, contents_of
 from icone.methods import chosen_options
+from icone.paper.contents import Contents, contents_of
 from icone.recipe import RECIPE_VERSION
 
 KEY_LENGTH = 20

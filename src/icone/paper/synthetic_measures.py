@@ -9,13 +9,13 @@ import numpy.typing as npt
 import torch
 from sklearn.metrics import silhouette_score
 
+from icone.api.embed import load_encoder
 from icone.data import load_for_inference, stratified_split
 from icone.evaluation.features import extract
 from icone.evaluation.geometry import uniformity
 from icone.evaluation.probes import knn_probe, linear_probe
 from icone.paper.outcome import Point
 from icone.paper.spec import RunSpec
-from icone.api.embed import load_encoder
 from icone.run import Run, read_tensors
 
 PANELS = (0, 5, 25, 100, 200, 299)

@@ -8,8 +8,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from icone.report.write import report
 from icone.report.figures import FIGURES, save_figures
+from icone.report.write import report
 
 __all__ = ["FIGURES", "report", "save_figures"]
 

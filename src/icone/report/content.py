@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from icone.api.evaluate import PERCENT, ROWS, figure
 from icone.config import to_command, to_json
 from icone.errors import InputError
-from icone.api.evaluate import PERCENT, ROWS, figure
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
 from icone.report.samples import (

@@ -11,8 +11,8 @@ from rich.status import Status
 from rich.text import Text
 
 from icone.api.build import memory_errors
-from icone.errors import InputError
 from icone.api.evaluate import evaluate
+from icone.errors import InputError
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import run_content, run_names
 from icone.report.page import page

@@ -1,4 +1,4 @@
-"""Where a run computes: its device, and on a GPU a stream and random numbers of its own."""
+"""The context of a run: its device, on a GPU a stream of its own, and the state of its random numbers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 
-class Place:
+class RunContext:
     """What several runs in one process must not share on a GPU.
 
     Work on one stream is done in order; runs on streams of their own go on side by side. A stream also gives its run
     workspaces of its own in the maths libraries: graphs that were captured on one stream share them, and must not be
-    replayed side by side. The random numbers begin where the device's generator is when the place is made.
+    replayed side by side. The random numbers begin where the device's generator is when it is made.
 
     `reduced` allows TF32 in products of float32 on a GPU: 11 significant bits instead of 24.
     """
@@ -33,8 +33,8 @@ class Place:
         return torch.cuda.default_generators[index]
 
     @contextmanager
-    def here(self) -> Iterator[None]:
-        """Compute at this place within the block."""
+    def active(self) -> Iterator[None]:
+        """Compute in this context within the block."""
         if self.device.type != "cuda":
             yield
             return
@@ -48,7 +48,7 @@ class Place:
             self._generator.graphsafe_set_state(before)
 
     def random_state(self) -> Tensor:
-        """Where the random numbers are; to be called `here`."""
+        """Where the random numbers are; to be called inside `context.active()`."""
         return self._generator.get_state()
 
     def set_random_state(self, state: Tensor) -> None:

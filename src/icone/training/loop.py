@@ -14,14 +14,13 @@ from icone.data import Loader
 from icone.errors import CollapseError, InputError, InterruptedRun, TrainingError
 from icone.methods import Method
 from icone.run import Run
-from icone.training.allocation import keep_freed_memory
-from icone.training.progress import Display
-from icone.training.engine import Sizes, choose_engine
-from icone.training.signals import watch_signals
-from icone.training.observers import Observer
-from icone.training.context import Place
-from icone.training.initialization import start
+from icone.training.callbacks import Callback
 from icone.training.checkpoint import SavedState, StateBook, restore, restore_extended, save_state
+from icone.training.context import RunContext
+from icone.training.engine import EngineChoice, Sizes, eager
+from icone.training.initialization import start
+from icone.training.progress import Display
+from icone.training.signals import watch_signals
 from icone.training.step import TrainStep
 from icone.views import Views
 
@@ -33,8 +32,9 @@ class Fit:
 
     `saved` continues a run; with `rows` (old row of each instance) the instances have changed meanwhile, and
     training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
-    `observers` are told about every epoch, `progress` about the instances that were embedded before the first;
-    `digests` of the samples and `changes` of settings are kept with the state. Building it writes nothing.
+    `callbacks` are told about every epoch, `progress` about the instances that were embedded before the first;
+    `digests` of the samples and `changes` of settings are kept with the state; `engine` chooses what calls the step.
+    Building it writes nothing.
     """
 
     def __init__(
@@ -47,43 +47,42 @@ class Fit:
         display: Display,
         saved: SavedState | None = None,
         rows: list[int | None] | None = None,
-        observers: Sequence[Observer] = (),
+        callbacks: Sequence[Callback] = (),
         progress: Callable[[int, int], None] = lambda done, total: None,
         digests: Sequence[str] = (),
         changes: Sequence[dict[str, Any]] = (),
+        engine: EngineChoice = eager,
     ) -> None:
         self.digests, self.changes = list(digests), list(changes)
-        self.loader, self.config, self.run, self.display, self.observers = loader, config, run, display, observers
+        self.loader, self.config, self.run, self.display, self.callbacks = loader, config, run, display, callbacks
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
-        # After all that the run is made of: the place waits for what was begun before it, and for nothing else.
-        self.place = Place(loader.device, reduced=method.autocast_dtype is not None)
-        if loader.device.type == "cpu":
-            keep_freed_memory()
-        self.engine = choose_engine(config.engine, self.step, loader, self.place, display.warn)
+        # After all that the run is made of: the context waits for what was begun before it, and for nothing else.
+        self.context = RunContext(loader.device, reduced=method.autocast_dtype is not None)
+        self.engine = engine(self.step, loader, self.context, display.warn)
         self.done = 0
         self.history: list[dict[str, Any]] = []
         self.epochs_before = self.extensions = 0
-        with self.place.here():
+        with self.context.active():
             if saved is not None:
                 self._continue(saved, rows)
             if saved is None or rows is not None:
                 known = rows or [None] * len(loader.dataset)
                 fresh = [new for new, row in enumerate(known) if row is None]
-                with self.engine.aside():
+                with self.engine.uncompiled():
                     start(method, views, loader, self.step.batch_norms, fresh, progress)
 
     def steps(self) -> Iterator[None]:
         """Train to the end of the last epoch, from the state that `save` has kept; yields after every step, all of
-        them `here`."""
+        them inside `context.active()`."""
         self.step.method.train()
         self.display.start(self.done, self.total_steps, self.epochs_before + self.config.epochs)
         self.shown_at = self.epoch_began = time.monotonic()
         self.seen = 0
         """Instances since `epoch_began`."""
-        for observer in self.observers:
-            observer.start(self.history)
+        for callback in self.callbacks:
+            callback.start(self.history)
         try:
             for epoch in range(self.done // self.steps_per_epoch, self.config.epochs):
                 for sizes in self._steps_of(epoch):
@@ -100,12 +99,12 @@ class Fit:
             raise
         finally:
             self.loader.end()
-            for observer in self.observers:
-                observer.close()
+            for callback in self.callbacks:
+                callback.close()
         self.save()
 
     def save(self) -> None:
-        """Keep the state, unless something in it is not finite; to be called `here`."""
+        """Keep the state, unless something in it is not finite; to be called inside `context.active()`."""
         self._check_finite()
         self._check_weights()
         book = StateBook(
@@ -172,18 +171,18 @@ class Fit:
             "seconds": round(time.monotonic() - self.epoch_began, 3),
             "instances_per_second": round(self._speed(), 3),
         }
-        with self.engine.aside():
-            for observer in self.observers:
-                row |= observer.measure(epoch)
+        with self.engine.uncompiled():
+            for callback in self.callbacks:
+                row |= callback.measure(epoch)
         self.history.append(row)
         self.step.meter.reset()
-        self.epoch_began, self.seen = time.monotonic(), 0  # what observers took is no training time
+        self.epoch_began, self.seen = time.monotonic(), 0  # what callbacks took is no training time
         self.run.append_history(row)
         terms = {k: row[k] for k in self.step.meter.names}
         self.display.refresh(self.done, row["epoch"], terms, row["instances_per_second"])
         self.display.end_epoch(row)
-        for observer in self.observers:
-            observer.end_epoch(row)
+        for callback in self.callbacks:
+            callback.end_epoch(row)
 
     def _speed(self) -> float:
         return self.seen / max(time.monotonic() - self.epoch_began, 1e-9)
@@ -218,7 +217,7 @@ def fit(fits: Sequence[Fit]) -> None:
         while going:
             for one in list(going):
                 try:
-                    with one.place.here():
+                    with one.context.active():
                         next(going[one])
                 except StopIteration:
                     del going[one]
@@ -233,7 +232,7 @@ def fit(fits: Sequence[Fit]) -> None:
 
 def _stop(going: dict[Fit, Iterator[None]]) -> None:
     for one, steps in going.items():
-        with one.place.here():
+        with one.context.active():
             steps.close()  # type: ignore[attr-defined]
             one.save()
     where = ", ".join(f"step {one.done} of {one.total_steps}" for one in going)

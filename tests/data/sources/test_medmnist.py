@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from icone.config import DataConfig
-from icone.data import medmnist, open_source
+from icone.data import open_source
+from icone.data.sources import medmnist
 from icone.errors import InputError
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from icone.nn.diversity import orthogonality
 from icone.errors import InputError
+from icone.nn.diversity import orthogonality
 
 kernel = pytest.importorskip("icone.nn.diversity.kernel", reason="Triton comes with torch for CUDA")
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for machines without a GPU")

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from icone.nn.diversity import orthogonality
 from icone.errors import InputError
+from icone.nn.diversity import orthogonality
 
 
 def printed(table: Tensor, divisor: float | None = None, labels: Sequence[int] | None = None) -> Tensor:

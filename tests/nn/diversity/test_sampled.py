@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from icone.nn.diversity import orthogonality, sampled_orthogonality
 from icone.errors import InputError
+from icone.nn.diversity import orthogonality, sampled_orthogonality
 
 
 def both(table: Tensor, loss: Tensor) -> tuple[Tensor, Tensor]:

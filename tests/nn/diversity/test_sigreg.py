@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from icone.nn.diversity import sigreg
 from icone.errors import InputError
+from icone.nn.diversity import sigreg
 
 FloatArray = npt.NDArray[np.float64]
 

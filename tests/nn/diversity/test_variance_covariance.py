@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from icone.nn.diversity import DIVERSITY, variance_covariance
 from icone.errors import InputError
+from icone.nn.diversity import DIVERSITY, variance_covariance
 
 
 def random_table(n: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:

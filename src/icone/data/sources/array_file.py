@@ -14,9 +14,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from icone.data.formats.headers import Header, npy_file_header, npz_headers
+from icone.data.formats.readers import PICKLED, channel_axis, load_numpy, pick_key
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
-from icone.data.formats.readers import PICKLED, channel_axis, load_numpy, pick_key
 from icone.data.sources.base import Array, Sample, Source
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable

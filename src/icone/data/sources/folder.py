@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from icone.data import dicom
+from icone.data.formats import dicom
 from icone.data.formats.headers import file_header
+from icone.data.formats.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.labels import labels_from_folders
 from icone.data.memory import DECODING
-from icone.data.formats.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
 from icone.validation import user_path

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from icone.config import DataConfig
-from icone.data.sources.array_file import SUFFIXES, ArraySource
-from icone.data.sources.folder import FolderSource
 from icone.data.labels import read_labels
-from icone.data.sources.medmnist import open_medmnist
+from icone.data.sources.array_file import SUFFIXES, ArraySource
 from icone.data.sources.base import Source
+from icone.data.sources.folder import FolderSource
+from icone.data.sources.medmnist import open_medmnist
 from icone.data.sources.synthetic import open_synthetic
 from icone.errors import InputError
 from icone.validation import user_path

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from icone.nn.diversity.side_stream import Beside
-from icone.nn.diversity.sigreg import sigreg
 from icone.nn.diversity.orthogonality import orthogonality
 from icone.nn.diversity.sampled import sampled_orthogonality
+from icone.nn.diversity.side_stream import SideStream
+from icone.nn.diversity.sigreg import sigreg
 from icone.nn.diversity.variance_covariance import variance_covariance
 
 DIVERSITY: dict[str, Callable[..., Tensor]] = {
@@ -19,4 +19,4 @@ DIVERSITY: dict[str, Callable[..., Tensor]] = {
     "sigreg": sigreg,
 }
 
-__all__ = ["DIVERSITY", "Beside", "orthogonality", "sampled_orthogonality", "sigreg", "variance_covariance"]
+__all__ = ["DIVERSITY", "SideStream", "orthogonality", "sampled_orthogonality", "sigreg", "variance_covariance"]

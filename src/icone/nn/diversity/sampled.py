@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from icone.nn.diversity.table import attach_gradient, full_precision
 from icone.errors import InputError
+from icone.nn.diversity.table import attach_gradient, full_precision
 
 
 def sampled_orthogonality(

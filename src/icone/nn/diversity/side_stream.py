@@ -1,4 +1,4 @@
-"""The table's term beside the encoder: it depends on nothing that the encoder computes."""
+"""The diversity loss on a side stream: it depends on nothing that the encoder computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from icone.nn.diversity.table import attach_gradient
 
 
-class Beside:
+class SideStream:
     """On a GPU computes a function and its gradient on a stream of its own, while its user goes on."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Beside:
         The gradient is computed at once. A backward pass takes last what came first in the forward pass; it would reach
         the table after the encoder, and so would the update of the table.
 
-        >>> Beside().compute(torch.sum, torch.ones(2, 3))()
+        >>> SideStream().compute(torch.sum, torch.ones(2, 3))()
         tensor(6.)
         """
         if not table.is_cuda:

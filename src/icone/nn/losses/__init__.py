@@ -8,6 +8,7 @@ from icone.nn.losses.distillation import bootstrap, moved_centre, self_distillat
 from icone.nn.losses.icone import anchor_alignment, view_consistency
 from icone.nn.losses.supervised import class_alignment
 from icone.nn.losses.vicreg import covariance, invariance, variance
+from icone.nn.losses.weighted_sum import weighted_sum
 
 __all__ = [
     "anchor_alignment",
@@ -24,4 +25,5 @@ __all__ = [
     "swapped_prediction",
     "variance",
     "view_consistency",
+    "weighted_sum",
 ]

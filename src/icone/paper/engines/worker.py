@@ -14,6 +14,7 @@ from icone.paper.engines.events import Task
 from icone.paper.execute import Job, Setting, execute, full_disk_halts
 from icone.paper.outcome import Outcome
 from icone.paper.store import Store
+from icone.process import configure_process
 
 
 class Report(NamedTuple):
@@ -31,6 +32,7 @@ class Report(NamedTuple):
 def serve(connection: Connection, folder: Path, setting: Setting) -> None:
     """The life of a worker: groups of runs in, reports out, until the other side closes or goes away."""
     os.setpgrp()  # Ctrl-C in the terminal is for the sweep, which then asks its workers to stop
+    configure_process()
     store = Store(folder)
     while True:
         try:

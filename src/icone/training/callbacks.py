@@ -1,20 +1,66 @@
-"""Loggers of other tools behind the observer protocol: TensorBoard, Weights & Biases, MLflow."""
+"""Callbacks: what follows a run from outside. Measurements, alarms, snapshots and loggers share one small protocol."""
 
 from __future__ import annotations
 
 import importlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from icone.config import PretrainConfig, to_json
 from icone.errors import InputError
-from icone.run import write_text
-from icone.training.observers import Observer, Row, flatten
+from icone.nn import plain_state_dict
+from icone.run import Run, write_tensors, write_text
+
+Row = dict[str, Any]
+"""A line of the history: numbers by name, and perhaps `geometry`, a dictionary of further numbers."""
 
 
-class TensorBoardLogger(Observer):
+class Callback:
+    """Is told about every epoch; leaves weights, modes and random generators as they are.
+
+    A subclass overrides what it needs: `measure` to add to the row of an epoch, `end_epoch` to react to it.
+    """
+
+    def start(self, history: Sequence[Row]) -> None:
+        """Training begins, or continues after the epochs of `history`."""
+
+    def measure(self, epoch: int) -> Row:
+        """Entries for the row of the epoch that has just ended."""
+        return {}
+
+    def end_epoch(self, row: Row) -> None:
+        """The row is complete and written; `CollapseError` stops the run, with its state saved."""
+
+    def close(self) -> None:
+        """Training is over, for whatever reason."""
+
+
+def flatten(row: Row) -> dict[str, float]:
+    """The numbers of a row by name, those of `geometry` as `geometry/name`.
+
+    >>> flatten({"epoch": 3, "loss": 0.5, "geometry": {"rankme": 12.0}})
+    {'loss': 0.5, 'geometry/rankme': 12.0}
+    """
+    flat = {name: value for name, value in row.items() if name not in ("epoch", "geometry")}
+    return flat | {f"geometry/{name}": value for name, value in row.get("geometry", {}).items()}
+
+
+class Snapshots(Callback):
+    """Writes the weights to `Run.snapshot_file(epoch)` at the end of the given epochs."""
+
+    def __init__(self, encoder: nn.Module, run: Run, epochs: Collection[int]) -> None:
+        self.encoder, self.run, self.epochs = encoder, run, frozenset(epochs)
+
+    def end_epoch(self, row: Row) -> None:
+        if row["epoch"] in self.epochs:
+            write_tensors(self.run.snapshot_file(row["epoch"]), plain_state_dict(self.encoder), {})
+
+
+class TensorBoardLogger(Callback):
     """Scalars as event files in the run folder; `tensorboard --logdir RUN` shows them."""
 
     def __init__(self, folder: Path, config: PretrainConfig) -> None:
@@ -34,7 +80,7 @@ class TensorBoardLogger(Observer):
         self.writer.close()
 
 
-class WandbLogger(Observer):
+class WandbLogger(Callback):
     """Scalars to a Weights & Biases run of the project `icone`; a resumed run continues it."""
 
     def __init__(self, folder: Path, config: PretrainConfig) -> None:
@@ -58,7 +104,7 @@ class WandbLogger(Observer):
         self.run.finish()
 
 
-class MlflowLogger(Observer):
+class MlflowLogger(Callback):
     """Metrics to an MLflow run, wherever MLFLOW_TRACKING_URI points; a resumed run continues it."""
 
     def __init__(self, folder: Path, config: PretrainConfig) -> None:
@@ -87,14 +133,14 @@ class MlflowLogger(Observer):
         self.mlflow.end_run()
 
 
-LOGGERS: dict[str, Callable[[Path, PretrainConfig], Observer]] = {
+LOGGERS: dict[str, Callable[[Path, PretrainConfig], Callback]] = {
     "tensorboard": TensorBoardLogger,
     "wandb": WandbLogger,
     "mlflow": MlflowLogger,
 }
 
 
-def build_loggers(folder: Path, config: PretrainConfig) -> list[Observer]:
+def build_loggers(folder: Path, config: PretrainConfig) -> list[Callback]:
     """The loggers that the configuration names; an `InputError` where their package is missing."""
     return [LOGGERS[name](folder, config) for name in config.log]
 

@@ -1,0 +1,1 @@
+"""What `icone.*` exports and the command line calls: one file for each verb."""
