@@ -303,7 +303,7 @@ def full(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["execute.pretrain", "executing.measure", "executing.note_execution", "store.write_text"]
+    "place", ["execute.pretrain", "execute.measure", "execute.note_execution", "store.write_text"]
 )
 def test_a_full_disk_is_no_failure_of_a_run(
     store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, place: str
