@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from icone.api.embed import embed, load_encoder
+    from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate
     from icone.api.pretrain import pretrain, pretrain_many
     from icone.errors import InputError
     from icone.methods import METHODS, AnchorTable, IConELoss
     from icone.report import report
     from icone.run import Run
+    from icone.training.callbacks import Callback
 
 __all__ = [
     "METHODS",
     "AnchorTable",
+    "Callback",
+    "Embedder",
     "IConELoss",
     "InputError",
     "Run",
@@ -37,6 +41,8 @@ __all__ = [
 _HOME = {
     "METHODS": "methods",
     "AnchorTable": "nn",
+    "Callback": "training.callbacks",
+    "Embedder": "api.embedder",
     "IConELoss": "nn",
     "InputError": "errors",
     "Run": "run",

@@ -115,6 +115,8 @@ class Evaluate:
     """A run folder."""
     labels: Path | None = None
     """CSV with a column of file names or ids and a column `label`."""
+    data: str | None = None
+    """Where the run's data lies now, if it was moved."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     official_test: bool = False
@@ -136,6 +138,7 @@ class Evaluate:
 
         result = evaluate(
             self.run_folder,
+            data=self.data,
             labels=self.labels,
             data_root=self.data_root,
             official_test=self.official_test,
@@ -184,6 +187,8 @@ class Report:
     """CSV with a column of file names or ids; the map can be coloured by its other columns."""
     thumbnails: bool = True
     """Show pictures of the samples, which needs the data."""
+    data: str | None = None
+    """Where the data of the runs lies now, if it was moved."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     cache: str | None = None
@@ -200,6 +205,7 @@ class Report:
             projections=self.projections,
             table=self.table,
             thumbnails=self.thumbnails,
+            data=self.data,
             data_root=self.data_root,
             cache=self.cache,
             console=console,

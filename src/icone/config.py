@@ -30,6 +30,9 @@ class DataConfig:
     """Folder that holds the MedMNIST files (default: the medmnist package's own folder)."""
     labels: Path | None = None
     """CSV with a column of file names or ids (`id`, `path`, `file` or `image`) and a column `label`."""
+    axes: str | None = None
+    """Arrays only: the axes of one sample, of C (channels), Z, Y and X, for example CYX, YXC or ZYX (default: by its
+    shape; an axis of 1 to 4 at either end is taken for channels)."""
     split: Literal["train", "val", "test"] = "train"
     """Official split to read, for sources that have one."""
     size: int | None = None
@@ -142,6 +145,8 @@ class ViewsConfig:
 
     views: int = 2
     """Views per instance and step, at least 2 (the paper's 2; 4 in its synthetic study)."""
+    pipeline: Annotated[str, tyro.conf.Suppress] = "auto"
+    """What makes the views: ours, or a Python object, of which this is the description."""
     image_views: ImageViews = field(default_factory=ImageViews)
     volume_views: VolumeViews = field(default_factory=VolumeViews)
     point_views: PointViews = field(default_factory=PointViews)
@@ -234,6 +239,15 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
             raise refused("snapshots", self.snapshots, f"below --epochs {self.epochs}, because epochs count from 0")
 
 
+OBJECT = "object:"
+"""Begins the description of a Python object in a configuration: JSON cannot hold the object itself."""
+
+
+def is_object(setting: str) -> bool:
+    """Whether a setting only describes a Python object that was given."""
+    return setting.startswith(OBJECT)
+
+
 def to_json(config: PretrainConfig) -> dict[str, Any]:
     """A plain dictionary that JSON can hold; `from_json` is its inverse."""
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config), default=str))
@@ -249,7 +263,7 @@ def from_json(plain: dict[str, Any]) -> PretrainConfig:
     if not isinstance(plain, dict) or not isinstance(plain.get("source"), str):
         raise InputError("the stored configuration is damaged: it does not name its source")
     kept = {"cache": "off" if plain.get("cache") == "off" else "auto"}
-    if isinstance(name := plain.get("encoder"), str):
+    if isinstance(name := plain.get("encoder"), str) and not is_object(name):
         kept["encoder"] = name.partition(".")[0]
     config: PretrainConfig = _build(PretrainConfig, plain | kept)
     return config

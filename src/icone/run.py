@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 
 OWN_FILES = (
-    "config.json", "instances.json", "history.jsonl", "state", "snapshots", "encoder.safetensors", "features.npz",
-    "result.json", "tensorboard", "wandb", "wandb-run", "mlflow-run", ".lock",
+    "config.json", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
+    "encoder.safetensors", "features.npz", "result.json", "tensorboard", "wandb", "wandb-run", "mlflow-run", ".lock",
 )  # fmt: skip
 """Files and folders in a run folder that only the run itself writes."""
 
@@ -52,6 +52,7 @@ class Run:
     history.jsonl        one line per epoch
     state/               what resuming needs
     snapshots/           the encoder's weights after the epochs of --snapshots
+    initial.safetensors  weights before training of an encoder that was given as a Python object
     encoder.safetensors  the encoder's weights
     features.npz, result.json   written by evaluation
     """
@@ -60,6 +61,7 @@ class Run:
         self.folder = Path(folder)
         self.state_file = self.folder / "state" / "state.safetensors"
         self.encoder_file = self.folder / "encoder.safetensors"
+        self.initial_file = self.folder / "initial.safetensors"
         self.features_file = self.folder / "features.npz"
         self.result_file = self.folder / "result.json"
 

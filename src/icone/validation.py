@@ -161,6 +161,8 @@ def _hints(annotated: Hashable) -> dict[str, Any]:
 
 def checked(name: str, value: Any, hint: Any) -> Any:
     """The value with the type of its annotation; an `InputError` where it has another, or lies out of its range."""
+    if hint is Any:  # whoever takes it looks at it
+        return value
     value = fitted(name, value, hint)
     if value is None:
         return None
@@ -179,7 +181,7 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
     for arm in arms:
         fits, converted = (True, value) if isinstance(value, Path) and Path in arms else _fit(value, arm)
         if fits:
-            if converted == "" and Path in arms:  # it would be the current folder
+            if Path in arms and isinstance(converted, str) and converted == "":  # it would be the current folder
                 raise refused(name, "an empty text", "a path")
             if Path in arms and isinstance(converted, (str, Path)) and str(converted).startswith("~"):
                 return type(converted)(user_path(converted))

@@ -3,28 +3,104 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from icone.config import PretrainConfig
+from icone.config import OBJECT, PretrainConfig, is_object
 from icone.data import Data, Preparation
-from icone.encoders import build_encoder, check_batch_norm
+from icone.data.sources.objects import describe_object
+from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, num_features
+from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
-from icone.methods import Method, Setting, build_method, method_class
+from icone.methods import Method, Setting, build_method, method_class, register
 from icone.nn import convert_batch_norm
 from icone.recipe import initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
-from icone.views import Views, build_views
+from icone.views import CustomViews, Views, build_views
+from icone.views.custom import ViewFunction
 
 
-def make_encoder(config: PretrainConfig, preparation: Preparation) -> nn.Module:
-    """An untrained encoder with the weights of the configuration's seed; leaves the generator of the CPU seeded."""
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Python objects that a caller gives in the place of settings; the configuration of a run only describes them."""
+
+    encoder: nn.Module | None = None
+    views: Views | ViewFunction | None = None
+    method: Method | None = None
+
+
+NOTHING = Given()
+WITH_PLAIN = " with plain"
+"""Ends the description of views that have a deterministic function of their own."""
+
+
+def describe_objects(
+    source: Any, encoder: Any, views: Any, num_views: int | None, method: Any, options: Any, labels: Any
+) -> tuple[dict[str, Any], Given]:
+    """What the configuration says about the arguments of `icone.pretrain`, and those that are objects."""
+    settings: dict[str, Any] = {
+        "source": os.fspath(source) if isinstance(source, (str, os.PathLike)) else OBJECT + describe_object(source),
+        "encoder": encoder,
+        "options": tuple(_option(*pair) for pair in options.items()) if isinstance(options, Mapping) else options,
+        "labels": labels if isinstance(labels, (str, os.PathLike)) else None,
+    }
+    network = built = function = None
+    if isinstance(method, Method):
+        if not isinstance(encoder, str) or encoder != "auto" or options:
+            raise InputError("a method that is built already has its encoder and options: leave the two out")
+        built, network = method, method.encoder
+        method = type(method)
+    elif isinstance(encoder, nn.Module):
+        network = encoder
+    elif not isinstance(encoder, str):
+        raise InputError(f"encoder must be a name or an nn.Module, got {type(encoder).__name__}")
+    if network is not None:
+        settings["encoder"] = OBJECT + _class_path(network)
+    if isinstance(method, type) and issubclass(method, Method):
+        settings["method"] = register(method)
+    elif isinstance(method, str):
+        settings["method"] = method
+    else:
+        raise InputError(f"method must be a name, a class or an instance of a Method, got {method!r}")
+    if callable(views) and not isinstance(views, type):
+        function = views
+        plain = WITH_PLAIN if isinstance(views, Views) or hasattr(views, "plain") else ""
+        settings |= {"pipeline": f"{OBJECT}{_class_path(views)}{plain}", "views": 2 if num_views is None else num_views}
+    else:
+        settings["views"] = views if num_views is None else num_views
+    return settings, Given(encoder=None if built else network, views=function, method=built)
+
+
+def _option(name: str, value: object) -> str:
+    """An option as the command line writes it."""
+    return f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def _class_path(thing: Any) -> str:
+    kind = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def make_encoder(config: PretrainConfig, preparation: Preparation, given: Given = NOTHING) -> nn.Module:
+    """An untrained encoder with the weights of the configuration's seed; leaves the generator of the CPU seeded.
+
+    One that was given is copied, with the weights that it has.
+    """
     seed_random_numbers(config.seed, torch.device("cpu"))
+    if is_object(config.encoder):
+        if given.encoder is None:
+            raise give_again("encoder", config.encoder)
+        return adopt_encoder(given.encoder, in_channels=preparation.channels, size=preparation.size)
+    if given.encoder is not None:
+        raise InputError(f"the run has the encoder {config.encoder} and builds it by itself: leave encoder out")
     return build_encoder(
         config.encoder,
         in_channels=preparation.channels,
@@ -36,16 +112,34 @@ def make_encoder(config: PretrainConfig, preparation: Preparation) -> nn.Module:
     )
 
 
-def make_views(config: PretrainConfig, preparation: Preparation) -> Views:
+def make_views(config: PretrainConfig, preparation: Preparation, given: Given = NOTHING) -> Views:
+    """The pipeline of the configuration, or what was given in its place."""
+    if is_object(config.pipeline):
+        if given.views is None:
+            raise give_again("views", config.pipeline)
+        if isinstance(given.views, Views):
+            return given.views
+        return CustomViews(given.views, (preparation.channels, *preparation.size))
     return build_views(
         config, spatial_dims=preparation.spatial_dims, channels=preparation.channels, size=preparation.size
     )
 
 
-def make_method(config: PretrainConfig, data: Data) -> Method:
+def give_again(what: str, described: str) -> InputError:
+    """Say that a run needs an object again."""
+    name = described.removeprefix(OBJECT)
+    return InputError(
+        f"the run was given its {what} as a Python object ({name}), which no file holds: give it again in Python, "
+        f"for example icone.load_encoder(run, {what}=…) or icone.pretrain(…, {what}=…, resume=True)"
+    )
+
+
+def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING) -> Method:
     """The method with its encoder, on the CPU, initialised from the configuration's seed."""
     preparation, train = data.preparation, data.train
-    encoder = make_encoder(config, preparation)
+    if given.method is not None:
+        return _adopt_method(given.method, config, len(train), preparation)
+    encoder = make_encoder(config, preparation, given)
     if config.recipe != "paper":
         encoder = convert_batch_norm(encoder, config.batch_size)
     rows = partial(method_class(config.method).encoder_rows, num_views=config.views)
@@ -63,6 +157,23 @@ def make_method(config: PretrainConfig, data: Data) -> Method:
     of_encoder = next(batch_size for batch_size in itertools.count(1) if rows(batch_size) >= fewest)
     method.smallest_batch = max(method.smallest_batch, of_encoder)
     return method
+
+
+def _adopt_method(method: Method, config: PretrainConfig, samples: int, preparation: Preparation) -> Method:
+    """Our own copy of a method that a caller has built; it must be made for this data and batch size."""
+    setting = method.setting
+    wanted = {"num_instances": samples, "batch_size": config.batch_size, "num_views": config.views}
+    for name, value in wanted.items():
+        if getattr(setting, name) != value:
+            raise InputError(
+                f"the method was built with Setting({name}={getattr(setting, name)}), but this run has {value}: "
+                f"build it with Setting({', '.join(f'{key}={number}' for key, number in wanted.items())})"
+            )
+    own = copy.deepcopy(method).cpu()
+    adopted = adopt_encoder(own.encoder, in_channels=preparation.channels, size=preparation.size)
+    setattr(own.encoder, FEATURES, num_features(adopted))
+    seed_random_numbers(config.seed, torch.device("cpu"))
+    return own
 
 
 def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype | None:

@@ -5,24 +5,36 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import Progress
+from torch import nn
 
-from icone.api.build import make_encoder, make_views, memory_errors, own_randomness, pick_device
-from icone.config import PretrainConfig
+from icone.api.build import (
+    NOTHING,
+    WITH_PLAIN,
+    Given,
+    make_encoder,
+    make_views,
+    memory_errors,
+    own_randomness,
+    pick_device,
+)
+from icone.config import PretrainConfig, is_object
 from icone.data import Dataset, Preparation, load_for_inference
 from icone.data.labels import without_formula
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError, printable
 from icone.evaluation.features import FrozenEncoder, extract
-from icone.run import Run, load_weights, refuse_own_file, replacing
+from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
 from icone.terminal import Terminal
 from icone.training.context import kept_random_state
 from icone.validation import check_arguments, check_target
+from icone.views import PlainViews, Views
 
 FORMATS = (".parquet", ".npz", ".csv")
 CALIBRATION_VIEWS = 2
@@ -32,22 +44,37 @@ CALIBRATION_SEED = 30_000
 
 
 @check_arguments
-def load_encoder(run: str | Path | Run, device: str = "cpu") -> FrozenEncoder:
-    """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids."""
+def load_encoder(
+    run: str | Path | Run, device: str = "cpu", *, encoder: nn.Module | None = None, views: Any = None
+) -> FrozenEncoder:
+    """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids.
+
+    A run that was given its encoder or its views as Python objects needs an `encoder` of the same architecture again,
+    whose weights do not matter, and `views` if they have a function `plain`.
+    """
     run = run if isinstance(run, Run) else Run.open(run)
     weights = run.trained_weights()
-    frozen = _new_encoder(run)
+    frozen = _new_encoder(run, Given(encoder=encoder, views=views or _plain_views(run)))
     load_weights(frozen.encoder, weights, run.encoder_file)
     return frozen.to(pick_device(device))
 
 
-def untrained_encoder(run: Run, dataset: Dataset, device: str = "cpu") -> FrozenEncoder:
+def _plain_views(run: Run) -> Views | None:
+    """Views for a run whose own were given as an object, where only the deterministic one is needed."""
+    pipeline = run.config.pipeline
+    return PlainViews() if is_object(pipeline) and not pipeline.endswith(WITH_PLAIN) else None
+
+
+def untrained_encoder(run: Run, dataset: Dataset, device: str = "cpu", given: Given = NOTHING) -> FrozenEncoder:
     """The encoder of a run as it was before its first step, the run's own samples being in `dataset`.
 
     Its BatchNorm layers get the statistics of random views of training samples, as they would in training
     (`icone.encoders.calibration`); held-out samples take no part.
     """
-    frozen = _new_encoder(run).to(pick_device(device))
+    frozen = _new_encoder(run, given)
+    if run.initial_file.is_file():
+        load_weights(frozen.encoder, read_tensors(run.initial_file)[0], run.initial_file)
+    frozen = frozen.to(pick_device(device))
     held_out = set(run.instances["test_ids"])
     seen = torch.tensor([row for row, name in enumerate(dataset.ids) if name not in held_out])
     where = next(frozen.parameters()).device
@@ -60,19 +87,21 @@ def untrained_encoder(run: Run, dataset: Dataset, device: str = "cpu") -> Frozen
     return frozen
 
 
-def _new_encoder(run: Run) -> FrozenEncoder:
-    """The encoder of a run with the weights of its seed, on the CPU."""
+def _new_encoder(run: Run, given: Given) -> FrozenEncoder:
+    """The encoder of a run with the weights of its seed, or of the object that was given, on the CPU."""
     config, preparation = run.config, run.preparation
     with own_randomness(torch.device("cpu")):
-        encoder = make_encoder(config, preparation)
-    return FrozenEncoder(encoder, preparation, make_views(config, preparation))
+        encoder = make_encoder(config, preparation, given)
+    return FrozenEncoder(encoder, preparation, make_views(config, preparation, given))
 
 
 @check_arguments
 def embed(
     run: str | Path | Run,
-    source: str | Path | None = None,
+    source: Any = None,
     *,
+    encoder: nn.Module | None = None,
+    views: Any = None,
     out: str | Path | None = None,
     data_root: Path | None = None,
     skip_unreadable: bool = False,
@@ -81,10 +110,12 @@ def embed(
     cache: str | None = None,
     console: Console | None = None,
 ) -> pd.DataFrame:
-    """Embeddings of a folder, an array file or a named set (default: the run's own data), one row per sample.
+    """Embeddings of whatever `icone.pretrain` can train on (default: the run's own data), one row per sample.
 
-    Columns: `id`, `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv; control
-    characters and bytes that are not UTF-8 in names are written as backslash escapes.
+    `encoder` and `views` are for runs that were given theirs as Python objects, as for `load_encoder`. Columns: `id`,
+    `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv; control characters and bytes
+    that are not UTF-8 in names are written as backslash escapes.
+    that are not UTF-8 in names are written as backslash escapes.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
@@ -94,17 +125,16 @@ def embed(
     if target is not None:
         check_target(target)
         refuse_own_file(target)
-    config = dataclasses.replace(
-        run.config, source=str(source or run.config.source), labels=None, skip_unreadable=skip_unreadable
-    )
+    data = run.config.source if source is None else source
+    config = dataclasses.replace(run.config, labels=None, skip_unreadable=skip_unreadable)
     if cache is not None:
         config = dataclasses.replace(config, cache=cache)
     if data_root is not None:
         config = dataclasses.replace(config, data_root=data_root)
-    encoder = load_encoder(run, device)
+    frozen = load_encoder(run, device, encoder=encoder, views=views)
     with memory_errors():
-        dataset = load_with_notes(config, encoder.preparation, console)
-        features = extract_with_progress(encoder, dataset, batch_size, console)
+        dataset = load_with_notes(data, config, frozen.preparation, console)
+        features = extract_with_progress(frozen, dataset, batch_size, console)
     table = feature_table(dataset, features)
     if target is not None:
         write_embeddings(table, target)
@@ -112,14 +142,14 @@ def embed(
 
 
 def load_with_notes(
-    config: PretrainConfig, preparation: Preparation, console: Console, only: Collection[str] | None = None
+    data: Any, config: PretrainConfig, preparation: Preparation, console: Console, only: Collection[str] | None = None
 ) -> Dataset:
-    """Samples of a configuration's source (of these ids, or all) like those of a run; what goes wrong is printed."""
+    """Samples of a data set (of these ids, or all) prepared like those of a run; what goes wrong is printed."""
 
     def note(text: str) -> None:
         console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
 
-    return load_for_inference(config.source, preparation, config, report=note, only=only)
+    return load_for_inference(data, preparation, config, report=note, only=only)
 
 
 def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:

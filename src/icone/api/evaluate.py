@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
-from icone.api.build import memory_errors
+from icone.api.build import Given, give_again, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
-from icone.config import PretrainConfig
-from icone.data import Dataset, open_source, stratified_split
+from icone.config import PretrainConfig, is_object
+from icone.data import Dataset, Source, grouped_split, open_source, stratified_split
 from icone.data.sources.registry import check_splits
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition, assess, run_probes
@@ -34,7 +36,10 @@ LIDAR_VIEWS = 10
 def evaluate(
     run: str | Path | Run,
     *,
-    labels: Path | None = None,
+    data: Any = None,
+    labels: Any = None,
+    encoder: nn.Module | None = None,
+    views: Any = None,
     data_root: Path | None = None,
     official_test: bool = False,
     test_fraction: float = 0.2,
@@ -46,6 +51,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a run's encoder on the data it was trained on; written to its result.json and features.npz.
 
+    `data` says where that data is now, or gives it again where it was a Python object; so do `encoder` and `views`.
+    `labels` are a CSV, one label per sample, or a mapping from ids to labels.
+
     With labels (from `labels`, or those the source brings) a linear probe and kNN-1/5/20 are trained and tested on
     a partition: the part that the run held out, the source's official test split (`official_test`), or else a
     stratified share of `test_fraction`. A run of a supervised method gets no probes on samples whose labels it was
@@ -55,23 +63,26 @@ def evaluate(
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     with memory_errors():
-        encoders = {"trained": load_encoder(run, device)}
-        samples = _read(run, labels, data_root, official_test, test_fraction, cache, console)
+        if is_object(run.config.pipeline) and views is None and (untrained or geometry_instances):
+            raise give_again("views", run.config.pipeline)
+        encoders = {"trained": load_encoder(run, device, encoder=encoder, views=views)}
+        samples = _read(run, data, labels, data_root, official_test, test_fraction, cache, console)
         if untrained:
-            encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device)
+            given = Given(encoder=encoder, views=views)
+            encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device, given)
         measured: dict[str, dict[str, Any]] = {}
         features: dict[str, np.ndarray] = {}
         probes: dict[str, dict[str, ProbeResult]] = {}
-        for name, encoder in encoders.items():
-            features[name] = np.concatenate([extract_with_progress(encoder, d, 16, console) for d in samples.datasets])
-            views, classes = _views(run, encoder, samples.datasets[0], geometry_instances)
+        for name, frozen in encoders.items():
+            features[name] = np.concatenate([extract_with_progress(frozen, d, 16, console) for d in samples.datasets])
+            seen, classes = _views(run, frozen, samples.datasets[0], geometry_instances)
             probes[name] = run_probes(features[name], samples.partition)
-            measured[name] = assess(features[name], views, probes[name], classes)
+            measured[name] = assess(features[name], seen, probes[name], classes)
     comparison = _compare(probes, samples.partition)
     taught = method_class(run.config.method).needs_labels and samples.partition is None
     verdict = judge(measured["trained"], measured.get("untrained"), comparison, TAUGHT if taught else "")
     result = {
-        "data": samples.describe() | {"view_samples": 0 if views is None else len(views)},
+        "data": samples.describe() | {"view_samples": 0 if seen is None else len(seen)},
         "verdict": verdict.to_json(),
         "comparison": {name: difference.to_json() for name, difference in comparison.items()},
         **measured,
@@ -107,7 +118,8 @@ class _Samples:
 
 def _read(
     run: Run,
-    labels: Path | None,
+    data: Any,
+    labels: Any,
     data_root: Path | None,
     official_test: bool,
     test_fraction: float,
@@ -117,19 +129,26 @@ def _read(
     config = run.config
     config = dataclasses.replace(
         config,
-        labels=labels or config.labels,
+        labels=Path(labels) if isinstance(labels, (str, os.PathLike)) else config.labels,
         data_root=data_root or config.data_root,
         cache=cache or config.cache,
     )
+    given_labels = None if isinstance(labels, (str, os.PathLike)) else labels
+
+    def opened(split: Literal["train", "val", "test"]) -> Source:
+        where = config.source if data is None else data
+        return open_source(where, dataclasses.replace(config, split=split), given_labels)
+
     preparation = run.preparation
     instances = run.instances
+    source = opened(config.split)
     if official_test:
-        _check_official_test(config)
+        _check_official_test(source, config)
     # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
     drawn = {*instances["ids"], *instances["test_ids"]} if instances["test_ids"] and not official_test else None
-    datasets = [load_with_notes(config, preparation, console, only=drawn)]
+    datasets = [load_with_notes(source, config, preparation, console, only=drawn)]
     if official_test:
-        datasets.append(load_with_notes(dataclasses.replace(config, split="test"), preparation, console))
+        datasets.append(load_with_notes(opened("test"), config, preparation, console))
     ids = [name for dataset in datasets for name in dataset.ids]
     _note_changes(instances, datasets[0], console)
     if config.labels is not None and len(set(ids)) < len(ids):
@@ -138,7 +157,8 @@ def _read(
             "leave --official-test out"
         )
     names = np.concatenate([_class_names(dataset) for dataset in datasets])
-    partition, note = _partition(run, datasets, names, official_test, test_fraction, config.labels)
+    described = "the labels that were given" if given_labels is not None else config.labels
+    partition, note = _partition(run, datasets, names, official_test, test_fraction, described)
     splits = np.repeat([config.split, "test"][: len(datasets)], [len(dataset) for dataset in datasets])
     return _Samples(datasets, ids, names, splits, partition, note)
 
@@ -159,9 +179,9 @@ def _class_names(dataset: Dataset) -> np.ndarray:
     return chosen
 
 
-def _check_official_test(config: PretrainConfig) -> None:
+def _check_official_test(source: Source, config: PretrainConfig) -> None:
     """Refuse what would test probes on the samples that train them."""
-    check_splits(open_source(config.source, config), config.source, "--official-test")
+    check_splits(source, source.name, "--official-test")
     if config.split == "test":
         raise InputError(
             "the run was pretrained on the official test split itself (--split test): leave --official-test out"
@@ -174,7 +194,7 @@ def _partition(
     names: np.ndarray,
     official_test: bool,
     test_fraction: float,
-    labels: Path | None,
+    labels: str | Path | None,
 ) -> tuple[Partition | None, str]:
     """Rows that train and test the probes, and the sentence that says how they were chosen."""
     labelled = np.flatnonzero(names != "")
@@ -198,10 +218,16 @@ def _partition(
             "what it was taught. --test-fraction 0.2 at pretraining holds samples out"
         )
     codes = np.unique(names[labelled], return_inverse=True)[1]
-    train, test = stratified_split(codes, test_fraction, run.config.split_seed, tuple(np.unique(names[labelled])))
+    groups = datasets[0].groups
+    if groups is None:
+        train, test = stratified_split(codes, test_fraction, run.config.split_seed, tuple(np.unique(names[labelled])))
+    else:
+        chosen = [groups[row] for row in labelled]
+        train, test = grouped_split(codes, chosen, test_fraction, run.config.split_seed)
     seen = np.isin(np.array(datasets[0].ids)[labelled[test]], instances["ids"])
     which = "those images too" if seen.all() else f"{seen.sum()} of those {len(seen)} images too"
-    note = f"probes are tested on a stratified {test_fraction:.0%}; pretraining saw {which}, without labels"
+    how = f"stratified {test_fraction:.0%}" if groups is None else f"{len(test) / len(codes):.0%}, groups kept together"
+    note = f"probes are tested on a {how}; pretraining saw {which}, without labels"
     return Partition(labelled[train], labelled[test], names, minority), note
 
 

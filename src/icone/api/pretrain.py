@@ -17,8 +17,18 @@ import torch
 from rich.console import Console
 
 from icone import cuda
-from icone.api.build import autocast_dtype, make_method, make_views, memory_errors, own_randomness, pick_device
-from icone.config import EncoderConfig, PretrainConfig, differences, different_data, from_json
+from icone.api.build import (
+    NOTHING,
+    Given,
+    autocast_dtype,
+    describe_objects,
+    make_method,
+    make_views,
+    memory_errors,
+    own_randomness,
+    pick_device,
+)
+from icone.config import OBJECT, EncoderConfig, PretrainConfig, differences, different_data, from_json, is_object
 from icone.data import (
     DIGEST_VERSION,
     Data,
@@ -30,6 +40,7 @@ from icone.data import (
     compare_instances,
     larger_last_batch,
     load_data,
+    open_source,
     where_samples_are,
 )
 from icone.encoders import num_features
@@ -41,7 +52,7 @@ from icone.recipe import RECIPE_VERSION
 from icone.run import Run, write_tensors
 from icone.terminal import Terminal
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
-from icone.training.callbacks import Callback, Snapshots, build_loggers
+from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
 from icone.training.checkpoint import StateBook, load_book, load_state
 from icone.training.context import seed_random_numbers
 from icone.validation import check_arguments, check_folder, user_path
@@ -55,8 +66,15 @@ FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {"size", "channels
 
 @check_arguments
 def pretrain(
-    source: str | Path,
+    source: Any,
     *,
+    encoder: Any = "auto",
+    views: Any = 2,
+    num_views: int | None = None,
+    method: Any = "icone",
+    options: Any = (),
+    labels: Any = None,
+    callbacks: Sequence[Callback | Callable[[Row], object]] = (),
     out: str | Path | None = None,
     resume: bool = False,
     extend: bool = False,
@@ -66,15 +84,30 @@ def pretrain(
 ) -> Run:
     """Train an encoder on unlabelled images or volumes and return its run folder.
 
-    `settings` are the fields of `icone.config.PretrainConfig` (batch_size, epochs, method, size, …).
-    `out` is the run folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit
-    for bit on the same machine and software with the same number of threads, with `adjust` from its last state on with
-    another lr, weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
+    - `source`: a path (a folder, an array file, a CSV with a column of paths), `medmnist:NAME@SIZE`, `synthetic:NAME`;
+      or an object: a list of paths, an array or tensor (N, C, *size) or (N, *size), a list of arrays or PIL images, a
+      map-style Dataset, a DataFrame with a column `path` and perhaps `label`, `group`, `split`, an `icone.data.Source`.
+    - `encoder`: a name, or any `nn.Module` (B, C, *size) -> (B, features), which is copied with its weights.
+    - `views`: their number, or a callable that makes one random view (C, *size) of one sample (C, *size) in [0, 1]; it
+      is called `num_views` times for every sample (2).
+    - `method`: a name, a class, or an instance that was built for this data.
+    - `options`: settings of the method, as a dictionary or as texts `name=value`.
+    - `labels`: a CSV, a sequence with one label per sample, or a mapping from ids to labels.
+    - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
+    - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …).
+
+    What is given as an object cannot be rebuilt from the run folder: to resume the run, give it again. `out` is the run
+    folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit for bit on the
+    same machine and software with the same number of threads, with `adjust` from its last state on with another lr,
+    weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)}
+    known = {f.name for f in dataclasses.fields(PretrainConfig)} - {"pipeline"}
     if unknown := settings.keys() - known:
         raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
-    config = PretrainConfig(source=str(source), **settings)
+    described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
+    config = PretrainConfig(**described, **settings)
+    given_labels = None if described["labels"] is not None else labels
+    own_callbacks = [as_callback(one) for one in callbacks]
     run = Run(out if out is not None else default_folder(config.source))
     console = console or Terminal()
     going_on = _GoingOn(resume, extend, adjust)
@@ -84,11 +117,11 @@ def pretrain(
     with own_randomness(pick_device(config.device)), memory_errors():
         if going_on:
             going_on.changes(load_book(run), config, run)
-        data = _load(config, console)
-        parts = _build(config, data.data)
+        data = _load(config, console, source, given_labels)
+        parts = _build(config, data.data, given)
         with run.locked(), choose_display(console) as display:
             check_start(run, resume, extend)  # somebody may have been quicker
-            one = _prepare(run, config, data, parts, display, console, going_on)
+            one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
             fit([one])
             _finish(one)
     return run
@@ -120,7 +153,7 @@ def pretrain_many(
     beside = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     together = [waiting] if beside else [[one] for one in waiting]
     with own_randomness(device), memory_errors():
-        data = _load(first, console)
+        data = _load(first, console, first.source)
         for group in together:
             _train_together(group, data, resume, console)
     return runs
@@ -150,6 +183,8 @@ def default_folder(source: str) -> Path:
     >>> default_folder("data/scans/").as_posix(), default_folder("medmnist:adrenalmnist3d@64").as_posix()
     ('runs/scans', 'runs/adrenalmnist3d@64')
     """
+    if is_object(source):
+        return Path("runs") / source.removeprefix(OBJECT).split()[0].lower()
     return Path("runs") / (Path(source.rsplit(":", 1)[-1]).stem or "run")
 
 
@@ -227,6 +262,7 @@ def _prepare(
     display: Display,
     console: Console,
     going_on: _GoingOn,
+    own_callbacks: Sequence[Callback] = (),
 ) -> Fit:
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
 
@@ -250,7 +286,10 @@ def _prepare(
         say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
         say(f"note: {where_samples_are(parts.loader)}")
-    callbacks = _callbacks(run, config, parts, display)
+    callbacks = _callbacks(run, config, parts, display, own_callbacks)
+    initial = None
+    if is_object(config.encoder) and saved is None:  # nobody can build these weights again
+        initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
     with console.status("embedding") as status:
 
         def progress(done: int, total: int) -> None:
@@ -259,6 +298,8 @@ def _prepare(
         digests = [known.digests[name] for name in data.train.ids]
         engine = partial(cuda.accelerate, engine=config.engine)
         one = Fit(*parts, config, run, display, saved, rows, callbacks, progress, digests, changes, engine)
+    if initial is not None:
+        write_tensors(run.initial_file, initial, {})
     with one.context.active():
         one.save()
     facts = {
@@ -287,11 +328,11 @@ def _finish(one: Fit) -> None:
     write_tensors(one.run.encoder_file, weights, {**about, "recipe_version": RECIPE_VERSION})
 
 
-def _build(config: PretrainConfig, data: Data) -> _Parts:
+def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts:
     """Everything that can refuse the configuration, before anything is written."""
     device = pick_device(config.device)
     seed_random_numbers(config.seed, device)
-    method = make_method(config, data)
+    method = make_method(config, data, given)
     loader = Loader(
         data.train,
         config.batch_size,
@@ -303,12 +344,14 @@ def _build(config: PretrainConfig, data: Data) -> _Parts:
     method.autocast_dtype = autocast_dtype(config, device)
     if device.type == "cuda":
         cuda.prepare_network(method)
-    return _Parts(method.to(device), make_views(config, data.preparation).to(device), loader)
+    return _Parts(method.to(device), make_views(config, data.preparation, given).to(device), loader)
 
 
-def _callbacks(run: Run, config: PretrainConfig, parts: _Parts, display: Display) -> list[Callback]:
+def _callbacks(
+    run: Run, config: PretrainConfig, parts: _Parts, display: Display, own: Sequence[Callback]
+) -> list[Callback]:
     """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
-    loggers: list[Callback] = [*build_loggers(run.folder, config)]
+    loggers: list[Callback] = [*build_loggers(run.folder, config), *own]
     if config.snapshots:
         loggers.append(Snapshots(parts.method.encoder, run, config.snapshots))
     if config.probe_every == 0:
@@ -325,14 +368,16 @@ def _callbacks(run: Run, config: PretrainConfig, parts: _Parts, display: Display
     return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
 
 
-def _load(config: PretrainConfig, console: Console) -> _Known:
+def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None) -> _Known:
     with console.status("reading data") as status:
+        opened = open_source(source, config, labels)
         data = load_data(
             config,
+            source=opened,
             report=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
             progress=lambda done, total: status.update(f"reading data: {done}/{total}"),
         )
-        memory = DigestMemory(cache_folder(config.cache), config.source)
+        memory = DigestMemory(cache_folder(config.cache) if opened.is_cacheable else None, config.source)
         digests = data.source.digests(
             data.train.positions,
             memory,

@@ -12,7 +12,7 @@ from icone.data.reading import check_outside
 from icone.data.sources.base import Sample, Source
 from icone.data.sources.folder import read_sample
 from icone.data.sources.registry import open_source
-from icone.data.splits import imbalanced_subset, stratified_split, stratified_subset
+from icone.data.splits import grouped_split, imbalanced_subset, stratified_split, stratified_subset
 
 __all__ = [
     "DIGEST_VERSION",
@@ -32,6 +32,7 @@ __all__ = [
     "check_outside",
     "compare_instances",
     "file_digest",
+    "grouped_split",
     "imbalanced_subset",
     "inspect_source",
     "larger_last_batch",

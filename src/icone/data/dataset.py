@@ -49,6 +49,7 @@ class Dataset:
         self.prepared = prepared
         self.ids: tuple[str, ...] = tuple(source.ids[p] for p in self.positions)
         self.paths: tuple[Path | None, ...] = tuple(source.paths[p] for p in self.positions)
+        self.groups = None if source.groups is None else tuple(source.groups[p] for p in self.positions)
         self.class_names = class_names(source.labels or ())
         self.labels = torch.from_numpy(integer_labels(source)[list(self.positions)])
         self.images: Tensor | None = None

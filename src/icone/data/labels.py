@@ -128,26 +128,31 @@ def _rows(path: Path) -> list[tuple[str, str | None]]:
 
 
 def _table(path: Path) -> tuple[list[str], int, list[list[str]]]:
-    """Column names, the position of the ids, and all rows; the separator is a comma, semicolon or tab."""
+    """Column names, the position of the ids, and all rows."""
+    columns, rows = read_table(path)
+    return columns, _column(path, [name.lower() for name in columns], ID_COLUMNS), rows
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Column names and all rows of a CSV in UTF-8; the separator is a comma, semicolon or tab."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InputError(f"cannot read the labels in {path}: {error}") from error
+        raise InputError(f"cannot read the table {path}: {error}") from error
     except UnicodeDecodeError as error:
         way_out = "save the table as CSV in UTF-8"
-        raise InputError(f"cannot read the labels in {path}: it is not UTF-8 ({error}); {way_out}") from error
+        raise InputError(f"cannot read the table {path}: it is not UTF-8 ({error}); {way_out}") from error
     if "\0" in text:
-        raise InputError(f"cannot read the labels in {path}: it holds NUL bytes; save the table as CSV in UTF-8")
+        raise InputError(f"cannot read the table {path}: it holds NUL bytes; save the table as CSV in UTF-8")
     if not text.strip():
-        raise InputError(f"cannot read the labels in {path}: it is empty")
+        raise InputError(f"cannot read the table {path}: it is empty")
     columns, *rows = _parsed(path, text)
     columns = [name.strip() for name in columns]
-    name_at = _column(path, [name.lower() for name in columns], ID_COLUMNS)
     rows = [row for row in rows if any(cell.strip() for cell in row)]
     short = next((row for row in rows if len(row) < len(columns)), None)
     if short is not None:
         raise InputError(f"{path} has a row with too few columns: {_short(','.join(short))}")
-    return columns, name_at, rows
+    return columns, rows
 
 
 def _parsed(path: Path, text: str) -> list[list[str]]:
@@ -157,7 +162,7 @@ def _parsed(path: Path, text: str) -> list[list[str]]:
     try:
         return list(csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count)))
     except csv.Error as error:
-        raise InputError(f"cannot read the labels in {path}: {error}") from error
+        raise InputError(f"cannot read the table {path}: {error}") from error
     finally:
         csv.field_size_limit(limit)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from icone.data.reading import Reading, Report
 from icone.data.sources.base import Source
 from icone.data.sources.folder import FolderSource
 from icone.data.sources.registry import check_splits, open_source
-from icone.data.splits import Integers, imbalanced_subset, stratified_split, stratified_subset
+from icone.data.splits import Integers, grouped_split, imbalanced_subset, stratified_split, stratified_subset
 from icone.errors import InputError
 
 CHANNELS_SHOWN = 8
@@ -43,13 +43,18 @@ class Data:
     """The classes that `imbalance` has subsampled."""
 
 
-def load_data(config: PretrainConfig, report: Report | None = None, progress: Progress | None = None) -> Data:
+def load_data(
+    config: PretrainConfig,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    source: Source | None = None,
+) -> Data:
     """Open the source of a configuration, draw the samples that take part, check, prepare and read them.
 
-    `report` gets a line for every sample that is left out; `progress` gets (done, total) while the samples
-    are checked, and again while they are prepared.
+    `source` is given where it is open already. `report` gets a line for every sample that is left out; `progress` gets
+    (done, total) while the samples are checked, and again while they are prepared.
     """
-    source = open_source(config.source, config)
+    source = open_source(config.source, config) if source is None else source
     if config.split != DataConfig.split:
         check_splits(source, config.source, f"--split {config.split}")
     reading = Reading(source, config, report, progress)
@@ -81,7 +86,7 @@ def load_data(config: PretrainConfig, report: Report | None = None, progress: Pr
 
 
 def load_for_inference(
-    spec: str,
+    data: Any,
     preparation: Preparation,
     config: PretrainConfig,
     report: Report | None = None,
@@ -89,12 +94,13 @@ def load_for_inference(
     only: Collection[str] | None = None,
 ) -> Dataset:
     """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
-    source = open_source(spec, config)
+    source = open_source(data, config)
+    source = open_source(data, config)
     chosen = range(len(source)) if only is None else [i for i, name in enumerate(source.ids) if name in only]
     reading = Reading(source, config, report, progress)
     facts, skipped = reading.inspect(chosen)
     if not facts:
-        raise InputError(f"none of the {len(source)} samples of {spec} can be used: {skipped[0].reason}")
+        raise InputError(f"none of the {len(source)} samples of {source.name} can be used: {skipped[0].reason}")
     check_matches(source, facts, preparation)
     silent = sum(fact.spacing is None for fact in facts)
     if report is not None and preparation.needs_spacing and silent:
@@ -132,18 +138,31 @@ class _Drawn(NamedTuple):
 def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
     """Subset, then partition, then imbalance of the training part, each from the split seed.
 
-    The held-out part keeps all its members, because the accuracy on a minority class is measured there.
+    The held-out part keeps all its members, because the accuracy on a minority class is measured there. Where the user
+    has assigned the samples to parts, train is trained on, test is held out, and val is left alone.
     """
     labels, names = integer_labels(source), class_names(source.labels or ())
     positions, notes = candidates, []
     minority: tuple[int, ...] = ()
+    assigned_test = positions[:0]
+    if source.assigned is not None:
+        if config.test_fraction > 0:
+            raise InputError(f"{source.name} says which samples are held out (split): leave --test-fraction out")
+        part = np.array(source.assigned)[positions]
+        positions, assigned_test = positions[part == "train"], positions[part == "test"]
+        counts = ", ".join(f"{(part == name).sum()} {name}" for name in ("train", "val", "test") if name in part)
+        notes.append(f"the column split assigns {counts}: only train is trained on")
     if config.subset is not None:
         if config.subset > len(positions):
             notes.append(f"asked for {config.subset} samples, {len(positions)} are available and used")
         positions = positions[stratified_subset(labels[positions], config.subset, config.split_seed)]
-    train, test = positions, positions[:0]
+    train, test = positions, assigned_test
     if config.test_fraction > 0 and len(positions) > 1:
-        parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
+        if source.groups is not None:
+            groups = [source.groups[position] for position in positions]
+            parts = grouped_split(labels[positions], groups, config.test_fraction, config.split_seed)
+        else:
+            parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
         train, test = (positions[part] for part in parts)
     if config.imbalance is not None:
         kept, minority = imbalanced_subset(labels[train], config.imbalance, config.split_seed)

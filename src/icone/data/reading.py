@@ -37,7 +37,7 @@ class Reading:
         self._source = source
         self._config = config
         self._progress = progress
-        folder = cache_folder(config.cache)
+        folder = cache_folder(config.cache) if source.is_cacheable else None
         if folder and isinstance(source, FolderSource):
             check_outside("the cache", folder, source.folder, "--cache DIR")
         self._cache = SourceCache(source, folder, report or _warn) if folder else None

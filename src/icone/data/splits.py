@@ -6,6 +6,9 @@ positions that depend on the seed alone.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -49,6 +52,30 @@ def stratified_split(
     counts = _apportion(sizes, total, least=np.ones_like(sizes), most=sizes - 1)
     test = _draw(labels, classes, counts, seed)
     return np.setdiff1d(np.arange(len(labels)), test), test
+
+
+def grouped_split(
+    labels: Integers, groups: Sequence[str | None], test_fraction: float, seed: int
+) -> tuple[Integers, Integers]:
+    """Part the samples in two (train, test) so that no group is on both sides, with classes in proportion if possible.
+
+    A sample without a group is a group of its own. The test part has about test_fraction · N samples: it is one fold of
+    scikit-learn's StratifiedGroupKFold, and whole groups decide its size.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    if not 0 < test_fraction < 1:
+        raise InputError(f"the test fraction must lie between 0 and 1, got {test_fraction} (--test-fraction)")
+    names = [f"group {name}" if name is not None else str(position) for position, name in enumerate(groups)]
+    codes = np.unique(names, return_inverse=True)[1]
+    folds = min(max(2, round(1 / test_fraction)), int(codes.max()) + 1)
+    if folds < 2:
+        raise InputError("all samples are of one group, so no part can be held out: give more groups, or none")
+    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed % 2**32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes with fewer members than folds
+        train, test = next(splitter.split(codes, labels, codes))
+    return train.astype(np.int64), test.astype(np.int64)
 
 
 def imbalanced_subset(labels: Integers, ratio: float, seed: int) -> tuple[Integers, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -198,7 +199,46 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> i
 
 def num_features(encoder: nn.Module) -> int:
     """Size of an encoder's representation: the attribute that every encoder here carries."""
-    return cast(int, encoder.num_features)
+    found = getattr(encoder, FEATURES, None)
+    return cast(int, encoder.num_features if found is None else found)
+
+
+FEATURES = "icone_num_features"
+"""The attribute that `adopt_encoder` gives its copy; a user's own `num_features` may mean something else."""
+
+
+def adopt_encoder(network: nn.Module, *, in_channels: int, size: tuple[int, ...]) -> nn.Module:
+    """Our own copy of a user's network `(B, in_channels, *size) -> (B, features)`, on the CPU, in training mode.
+
+    The number of features is found by a forward pass. The user's network is left as it is.
+
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+    >>> num_features(adopt_encoder(network, in_channels=1, size=(8, 8)))
+    5
+    """
+    name = type(network).__name__
+    try:
+        encoder = copy.deepcopy(network).cpu()
+    except Exception as error:  # hooks, locks and handles cannot be copied
+        raise InputError(f"the encoder {name} cannot be copied: {error}; build it without hooks") from error
+    encoder.eval()
+    try:
+        with torch.no_grad():
+            features: Any = encoder(torch.zeros(2, in_channels, *size))
+    except Exception as error:  # it is the user's code: whatever it raises
+        raise InputError(
+            f"the encoder {name} cannot take samples of shape {(in_channels, *size)}: "
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        ) from error
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
+        found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        pool = f"nn.AdaptiveAvgPool{len(size)}d(1), nn.Flatten()" if size else "a linear layer"
+        raise InputError(
+            f"the encoder {name} returns {found} for 2 samples, but features are a tensor (2, features): "
+            f"wrap it, for example as nn.Sequential(encoder, {pool})"
+        )
+    setattr(encoder, FEATURES, features.shape[1])
+    return encoder.train()
 
 
 def _edges(shape: tuple[int, ...]) -> str:

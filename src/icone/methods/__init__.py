@@ -89,6 +89,19 @@ def method_class(name: str) -> type[Method]:
     return METHODS[name]
 
 
+def register(method: type[Method]) -> str:
+    """Make a method of your own known by its `name`, which is returned; another one of that name is refused."""
+    known = METHODS.setdefault(method.name, method)
+    if known is not method and _qualified(known) != _qualified(method):
+        raise InputError(f"there is a method named {method.name} already ({_qualified(known)}): choose another name")
+    METHODS[method.name] = method  # a notebook defines the same class again
+    return method.name
+
+
+def _qualified(method: type[Method]) -> str:
+    return f"{method.__module__}.{method.__qualname__}"
+
+
 def method_options(name: str) -> dict[str, object]:
     """Names and defaults of a method's own settings: the keyword-only arguments of its constructor."""
     parameters = inspect.signature(method_class(name)).parameters.values()
@@ -148,4 +161,5 @@ __all__ = [
     "method_class",
     "method_options",
     "parse_options",
+    "register",
 ]

@@ -52,6 +52,7 @@ def run_content(
     projections: Sequence[ProjectionName] = ("umap", "pca"),
     table: Path | None = None,
     thumbnails: bool = True,
+    data: Any = None,
     data_root: Path | None = None,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def run_content(
             for which in ("untrained", "trained")
             if "alignment" in result.get(which, {})
         },
-        "map": _map(run, samples, projections, table, thumbnails, data_root, progress),
+        "map": _map(run, samples, projections, table, thumbnails, data, data_root, progress),
         "probes": _probes(result["trained"]),
         "provenance": provenance(run),
     }
@@ -142,6 +143,7 @@ def _map(
     projections: Sequence[ProjectionName],
     table: Path | None,
     thumbnails: bool,
+    data: Any,
     data_root: Path | None,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def _map(
         projected[name] = project(samples.features, name)
     progress("clusters and thumbnails")
     columns = [*_own_columns(samples, near.density()), *(table_columns(table, samples) if table else [])]
-    sheets = make_sheets(run, samples, data_root) if thumbnails else None
+    sheets = make_sheets(run, samples, data, data_root) if thumbnails else None
     return {
         "ids": samples.ids,
         "notes": samples.notes,

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +40,15 @@ def tile_edge(count: int) -> int:
     return 64 if count <= 2000 else 48 if count <= 6000 else 32
 
 
-def make_sheets(run: Run, samples: Samples, data_root: Path | None = None) -> Sheets | None:
+def make_sheets(run: Run, samples: Samples, data: Any = None, data_root: Path | None = None) -> Sheets | None:
     """Thumbnails of the samples, read again from the run's source; None for points, which have no picture."""
     preparation = run.preparation
     if preparation.spatial_dims == 0:
         return None
     edge, every = tile_edge(len(samples.ids)), range(len(samples.ids))
     try:
-        return lay_out((picture(image, edge) for image in _images(run, samples, preparation, data_root, every)), edge)
+        images = _images(run, samples, preparation, data, data_root, every)
+        return lay_out((picture(image, edge) for image in images), edge)
     except InputError as error:
         raise InputError(f"no pictures of the samples: {error}. --no-thumbnails makes the page without them") from error
 
@@ -58,19 +60,19 @@ def picture_of(
     preparation = run.preparation
     if preparation.spatial_dims == 0:
         return {}
-    images = _images(run, samples, preparation, data_root, rows)
+    images = _images(run, samples, preparation, None, data_root, rows)
     return {row: picture(image, edge) for row, image in zip(rows, images, strict=True)}
 
 
 def _images(
-    run: Run, samples: Samples, preparation: Preparation, data_root: Path | None, rows: Iterable[int]
+    run: Run, samples: Samples, preparation: Preparation, data: Any, data_root: Path | None, rows: Iterable[int]
 ) -> Iterator[Tensor]:
     """Prepared samples of these rows, one at a time."""
     config = dataclasses.replace(run.config, labels=None, data_root=data_root or run.config.data_root)
     datasets: dict[str, Dataset] = {}
     position: dict[tuple[str, str], int] = {}
     for split in set(samples.splits):
-        source = open_source(config.source, dataclasses.replace(config, split=split))
+        source = open_source(config.source if data is None else data, dataclasses.replace(config, split=split))
         datasets[split] = Dataset(source, range(len(source)), preparation, resident=False)
         position |= {(split, name): i for i, name in enumerate(source.ids)}
     for row in rows:

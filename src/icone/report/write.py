@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.status import Status
@@ -29,11 +30,14 @@ def report(
     projections: Sequence[ProjectionName] = ("umap", "pca"),
     table: Path | None = None,
     thumbnails: bool = True,
+    data: Any = None,
     data_root: Path | None = None,
     cache: str | None = None,
     console: Console | None = None,
 ) -> Path:
     """Write the page and return its path; a run that has not been evaluated is evaluated first.
+
+    `data` says where the data of the runs is now, or gives it again where it was a Python object.
 
     `table` is a CSV whose columns the map can be coloured by; `projections` are the maps to choose from.
     """
@@ -45,7 +49,7 @@ def report(
         raise InputError("a report needs at least one run and one projection")
     contents = []
     for run, name in zip(opened, run_names(opened), strict=True):
-        ensure_evaluated(run, data_root, cache, console)
+        ensure_evaluated(run, data, data_root, cache, console)
         with console.status(Text(printable_lines(name))) as status, memory_errors():
             content = run_content(
                 run,
@@ -53,6 +57,7 @@ def report(
                 projections=projections,
                 table=table,
                 thumbnails=thumbnails,
+                data=data,
                 data_root=data_root,
                 progress=partial(_show, status, name),
             )
@@ -67,8 +72,8 @@ def _show(status: Status, name: str, stage: str) -> None:
     status.update(Text(printable_lines(f"{name}: {stage}")))
 
 
-def ensure_evaluated(run: Run, data_root: Path | None, cache: str | None, console: Console) -> None:
+def ensure_evaluated(run: Run, data: Any, data_root: Path | None, cache: str | None, console: Console) -> None:
     """Evaluate with the default settings what has not been evaluated, and say so."""
     if run.result is None or not run.features_file.is_file():
         console.print(f"{run.folder} has not been evaluated yet: doing that now", highlight=False, markup=False)
-        evaluate(run, data_root=data_root, cache=cache, console=console)
+        evaluate(run, data=data, data_root=data_root, cache=cache, console=console)

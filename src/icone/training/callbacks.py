@@ -39,6 +39,25 @@ class Callback:
         """Training is over, for whatever reason."""
 
 
+class FunctionCallback(Callback):
+    """Calls a function with the row of every epoch."""
+
+    def __init__(self, function: Callable[[Row], object]) -> None:
+        self.function = function
+
+    def end_epoch(self, row: Row) -> None:
+        self.function(row)
+
+
+def as_callback(given: Any) -> Callback:
+    """A callback as it is, and a function as one."""
+    if isinstance(given, Callback):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return FunctionCallback(given)
+    raise InputError(f"callbacks are icone.Callback objects or functions of the row of an epoch, got {given!r}")
+
+
 def flatten(row: Row) -> dict[str, float]:
     """The numbers of a row by name, those of `geometry` as `geometry/name`.
 

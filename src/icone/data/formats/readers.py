@@ -37,7 +37,7 @@ def read_image(path: Path) -> Sample:
             if isinstance(image, PngImageFile) and _is_16_bit_colour(image):
                 array = _decode_16_bit_colour(path)
             else:
-                array = _pixels(ImageOps.exif_transpose(image))
+                array = pixels(ImageOps.exif_transpose(image))
             return Sample(array, is_colour=len(array) == 3)
     except UnidentifiedImageError as error:
         raise InputError("its content is not an image, whatever its name says") from error
@@ -45,7 +45,8 @@ def read_image(path: Path) -> Sample:
         raise InputError("it has more pixels than Pillow's safety limit; cut it into tiles first") from error
 
 
-def _pixels(image: Image.Image) -> Array:
+def pixels(image: Image.Image) -> Array:
+    """A Pillow image as (C, H, W): gray or RGB; transparent pixels become black, palettes their colours."""
     if image.mode in ("1", "L", "I;16", "I;16B", "I;16L", "I", "F", "RGB"):
         array = np.asarray(image.convert("L") if image.mode == "1" else image)
         return array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)

@@ -14,10 +14,11 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from icone.data.formats.headers import Header, npy_file_header, npz_headers
-from icone.data.formats.readers import PICKLED, channel_axis, load_numpy, pick_key
+from icone.data.formats.readers import PICKLED, load_numpy, pick_key
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Sample, Source
+from icone.data.sources.objects import Arrangement, numbered_ids
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
 
@@ -42,7 +43,7 @@ class ArraySource(Source):
 
     is_decoded: ClassVar[bool] = False
 
-    def __init__(self, path: Path, split: str, names: dict[str, str] | None = None) -> None:
+    def __init__(self, path: Path, split: str, names: dict[str, str] | None = None, axes: str | None = None) -> None:
         if not path.exists():
             raise InputError(f"there is no file {path}; check the path")
         try:
@@ -55,16 +56,15 @@ class ArraySource(Source):
             labels = None if label_key is None else _class_labels(self._store.load(label_key), names)
             if labels is not None and len(labels) != count:
                 raise InputError(f"it has {count} samples but {len(labels)} labels")
-            self._channel_axis = channel_axis(self._header.shape[1:]) if len(self._header.shape) > 2 else None
+            self._arrange = Arrangement(self._header.shape[1:], axes)
         except InputError as error:
             raise InputError(f"cannot read {path}: {error}") from error
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(f"cannot read {path}: {one_line(error)}") from error
-        axes = len(self._header.shape) - 1 - (self._channel_axis is not None)
         super().__init__(
             name=path.name,
-            spatial_dims=axes if axes > 1 else 0,
-            ids=[f"{i:0{max(6, len(str(count - 1)))}d}" for i in range(count)],
+            spatial_dims=self._arrange.spatial_dims,
+            ids=numbered_ids(count),
             labels=labels,
         )
         self.splits = _splits(self._store.headers)
@@ -76,10 +76,7 @@ class ArraySource(Source):
         return self._header._replace(shape=self._header.shape[1:]).working_bytes
 
     def _read(self, position: int) -> Sample:
-        array = np.asarray(self._loaded()[position])
-        if self._channel_axis is not None:
-            return Sample(np.moveaxis(array, self._channel_axis, 0))
-        return Sample(array if self.spatial_dims == 0 else array[None])
+        return Sample(self._arrange(np.asarray(self._loaded()[position])))
 
     def _loaded(self) -> Any:
         with self._lock:

@@ -65,6 +65,12 @@ class Source(ABC):
 
     splits: tuple[str, ...] = ()
     """The official splits that the source has, of which one is open."""
+    groups: tuple[str | None, ...] | None = None
+    """The group of every sample (a patient, a plate), where it is known: no split parts a group."""
+    assigned: tuple[str, ...] | None = None
+    """The part that the user has assigned every sample to: train, val or test."""
+    is_cacheable: ClassVar[bool] = True
+    """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
     """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
 

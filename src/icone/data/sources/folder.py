@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from icone.data.formats import dicom
@@ -20,27 +20,30 @@ from icone.validation import user_path
 _KNOWN = ", ".join([*READERS, *dicom.SUFFIXES])
 
 
-class FolderSource(Source):
-    """Every image or volume below a folder; the id is the path relative to it, in a `printable` form.
+class FilesSource(Source):
+    """Files by id, each one sample; a folder among them is a DICOM series."""
 
-    Hidden files and files of other types are passed over. A folder that directly holds DICOM files is one
-    volume; its id is the folder. Subfolders become classes where `labels_from_folders` accepts them, which
-    is never so for DICOM: there, folders are patients and studies.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        files, series = _find_samples(folder)
-        if not files and not series:
-            raise InputError(_nothing_found(folder))
-        ids = sorted([*files, *series])
+    def __init__(
+        self,
+        name: str,
+        files: dict[str, Path],
+        series: dict[str, list[Path]] | None = None,
+        labels: Sequence[str | None] | None = None,
+    ) -> None:
+        """`files` in the order of the samples; `series` are the slices of those that are folders, where known."""
+        if series is None:
+            series = {key: _slices(path) for key, path in files.items() if path.is_dir()}
+        for key, path in files.items():
+            if key not in series and suffix_of(path.name) not in READERS:
+                raise InputError(f"cannot read {path} as one sample; files that can be read end with {_KNOWN}")
+        alone = {key: path for key, path in files.items() if key not in series}
         super().__init__(
-            name=folder.resolve().name,
-            spatial_dims=_spatial_dims(files, series),
-            ids=ids,
-            paths=[files[name] if name in files else series[name][0].parent for name in ids],
-            labels=None if series else labels_from_folders(ids),
+            name=name,
+            spatial_dims=_spatial_dims(alone, series),
+            ids=list(files),
+            paths=list(files.values()),
+            labels=labels,
         )
-        self.folder = folder
         self._series = series
 
     def _bytes_needed(self, position: int) -> int:
@@ -71,11 +74,47 @@ class FolderSource(Source):
         return f"files of {sizes} bytes"
 
 
+class FolderSource(FilesSource):
+    """Every image or volume below a folder; the id is the path relative to it, in a `printable` form.
+
+    Hidden files and files of other types are passed over. A folder that directly holds DICOM files is one
+    volume; its id is the folder. Subfolders become classes where `labels_from_folders` accepts them, which
+    is never so for DICOM: there, folders are patients and studies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        files, series = _find_samples(folder)
+        if not files and not series:
+            raise InputError(_nothing_found(folder))
+        paths = {name: files[name] if name in files else series[name][0].parent for name in sorted([*files, *series])}
+        super().__init__(folder.resolve().name, paths, series, None if series else labels_from_folders(list(paths)))
+        self.folder = folder
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:  # it has vanished: reading it says so
         return -1
+
+
+def _slices(folder: Path) -> list[Path]:
+    """The files of the one DICOM series in a folder."""
+    files, series = _find_samples(folder)
+    if files or len(series) != 1:
+        raise InputError(f"{folder} is a folder, but not one DICOM series; give files, or the folder as a source")
+    return next(iter(series.values()))
+
+
+def open_paths(paths: Sequence[str | os.PathLike[str]]) -> FilesSource:
+    """A list of files (or folders of one DICOM series each) as a data set; the ids are the paths as written."""
+    files = {printable(os.fspath(path)): user_path(Path(path)) for path in paths}
+    if len(files) < len(paths):
+        raise InputError(f"the list of {len(paths)} paths names a path twice")
+    missing = next((path for path in files.values() if not path.exists()), None)
+    if missing is not None:
+        raise InputError(f"there is no file {missing}; check the list of paths")
+    return FilesSource(f"the list of {len(files)} files", files)
 
 
 def _find_samples(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]:

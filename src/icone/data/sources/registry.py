@@ -1,29 +1,55 @@
-"""From what the user wrote to a source."""
+"""From what a user gives to a source: a path, a name, or a Python object."""
 
 from __future__ import annotations
 
-from icone.config import DataConfig
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from icone.config import DataConfig, is_object
 from icone.data.labels import read_labels
 from icone.data.sources.array_file import SUFFIXES, ArraySource
 from icone.data.sources.base import Source
-from icone.data.sources.folder import FolderSource
+from icone.data.sources.folder import FolderSource, open_paths
 from icone.data.sources.medmnist import open_medmnist
+from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of_type, is_dataset, label_texts
 from icone.data.sources.synthetic import open_synthetic
+from icone.data.sources.table import open_csv, open_frame
 from icone.errors import InputError
 from icone.validation import user_path
 
+KNOWN = (
+    "give a folder, an array file, a CSV of paths, medmnist:NAME or synthetic:NAME; in Python also an array, a list of "
+    "paths or images, a Dataset or a DataFrame"
+)
 
-def open_source(spec: str, config: DataConfig) -> Source:
-    """The data set behind a folder, an array file, `medmnist:NAME@SIZE` or `synthetic:NAME@SIZExCOUNT`.
+
+def open_source(data: Any, config: DataConfig, labels: Any = None) -> Source:
+    """The data set behind a path, a name like `medmnist:NAME@SIZE` or `synthetic:NAME@SIZExCOUNT`, or an object.
+
+    `labels` are those of the configuration, a CSV, unless they are given as an object: a sequence with one label per
+    sample, or a mapping (a dictionary, a pandas Series) from ids to labels.
 
     >>> source = open_source("synthetic:gaussians", DataConfig())
     >>> len(source), source.spatial_dims, source.ids[0]
     (1750, 0, '000000')
+    >>> open_source(np.zeros((5, 32, 32, 3), np.uint8), DataConfig()).read(0).array.shape
+    (3, 32, 32)
     """
-    for text in (spec, str(config.labels or ""), str(config.data_root or "")):
-        _check_utf8(text)
-    source = _open(spec, config)
-    if config.labels is not None:
+    for text in (data, config.labels or "", config.data_root or ""):
+        if isinstance(text, (str, os.PathLike)):
+            _check_utf8(os.fspath(text))
+    source = _open(data, config)
+    if config.axes is not None and not isinstance(source, (ArraySource, ArrayObjectSource)):
+        raise InputError(f"--axes {config.axes} is for arrays, and {source.name} is none: leave it out")
+    if labels is not None:
+        source.labels = _given_labels(labels, source)
+    elif config.labels is not None:
         source.labels = read_labels(config.labels, source.ids)
     return source
 
@@ -45,18 +71,65 @@ def _check_utf8(path: str) -> None:
         raise InputError(f"the path {path} is not UTF-8; rename it, or make a link to it with another name") from error
 
 
-def _open(spec: str, config: DataConfig) -> Source:
+def _open(data: Any, config: DataConfig) -> Source:
+    if isinstance(data, (str, os.PathLike)):
+        return _open_text(os.fspath(data), config)
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, (np.ndarray, Tensor)):
+        return ArrayObjectSource(data, config.axes)
+    if hasattr(data, "columns") and hasattr(data, "iloc"):  # a DataFrame, without importing pandas
+        return open_frame(data)
+    if all_of_type(data, (str, os.PathLike)):
+        return open_paths(data)
+    if all_of_type(data, (np.ndarray, Tensor, Image.Image)) or is_dataset(data):
+        return SequenceSource(data)
+    raise InputError(f"a {type(data).__name__} is no data set; {KNOWN}")
+
+
+def _open_text(spec: str, config: DataConfig) -> Source:
+    if is_object(spec):
+        raise InputError(
+            f"the run was trained on a Python object ({spec.partition(':')[2]}), which no file holds: give it again, "
+            "icone.pretrain(data, …), icone.embed(run, data) or icone.evaluate(run, data=data)"
+        )
     if spec.startswith("medmnist:"):
         return open_medmnist(spec, config.data_root, config.split)
     if spec.startswith("synthetic:"):
         return open_synthetic(spec, config.split)
     if not spec:
-        raise InputError("the source is empty; give a folder, an array file, medmnist:NAME or synthetic:NAME")
+        raise InputError(f"the source is empty; {KNOWN}")
     path = user_path(spec)
     if path.suffix.lower() in SUFFIXES:
-        return ArraySource(path, config.split)
+        return ArraySource(path, config.split, axes=config.axes)
     if path.is_dir():
         return FolderSource(path)
+    if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
+        return open_csv(path)
     if path.exists():
         raise InputError(f"{path} is one file; give the folder of the samples, or an .npy, .npz or .zarr file")
-    raise InputError(f"there is no {path}; give a folder, an array file, medmnist:NAME or synthetic:NAME")
+    raise InputError(f"there is no {path}; {KNOWN}")
+
+
+def _given_labels(labels: Any, source: Source) -> tuple[str | None, ...]:
+    """A label or None for every sample, from a path, a mapping by id, or one label per sample in order."""
+    if isinstance(labels, (str, os.PathLike)):
+        return read_labels(Path(labels), source.ids)
+    by_id = dict(labels) if isinstance(labels, Mapping) else None
+    index = getattr(labels, "index", None)
+    if by_id is None and index is not None and not callable(index) and index.isin(list(source.ids)).any():
+        by_id = dict(labels.items())  # a pandas Series whose index has the ids
+    if by_id is not None:
+        unknown = [str(key) for key in by_id if key not in set(source.ids)]
+        if unknown:
+            raise InputError(
+                f"labels name {len(unknown)} samples that are not in the data, such as {unknown[0]}; "
+                f"the data has ids such as {source.ids[0]}"
+            )
+        labels = [by_id.get(name) for name in source.ids]
+    texts = label_texts(labels)
+    if len(texts) != len(source):
+        raise InputError(
+            f"there are {len(texts)} labels for {len(source)} samples: give one per sample, None if unknown"
+        )
+    return tuple(texts)

@@ -1,0 +1,124 @@
+"""The scikit-learn door: `icone.Embedder().fit(X).transform(X)`."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from icone.api.embed import load_encoder
+from icone.api.pretrain import pretrain
+from icone.data.sources.objects import Arrangement
+from icone.evaluation.features import FrozenEncoder
+from icone.recipe import BASE_LR
+from icone.terminal import Terminal
+
+
+class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A scikit-learn transformer that learns an encoder without labels and returns its features.
+
+    `X` is an array of images or volumes, (n, C, *size) or (n, *size), or of points, (n, features). Labels `y` are used
+    by supervised methods alone. The arguments are those of `icone.pretrain`; `settings` holds further ones (size,
+    precision, …). `out` keeps the run folder, else it is temporary. After `fit`, `encoder_` is the frozen encoder and
+    `history_` has a row per epoch.
+
+    >>> X = np.random.default_rng(0).normal(size=(20, 4))
+    >>> Embedder(epochs=1, settings={"features": 8}).fit(X).transform(X).shape
+    (20, 8)
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: Any = "auto",
+        method: Any = "icone",
+        options: Mapping[str, Any] | None = None,
+        views: Any = 2,
+        epochs: int = 100,
+        batch_size: int = 1,
+        lr: float = BASE_LR,
+        device: str = "auto",
+        random_state: int = 0,
+        out: str | Path | None = None,
+        verbose: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.method = method
+        self.options = options
+        self.views = views
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.device = device
+        self.random_state = random_state
+        self.out = out
+        self.verbose = verbose
+        self.settings = settings
+
+    def fit(self, X: Any, y: Any = None) -> Embedder:  # noqa: N803
+        """Train an encoder on the samples; the arrays are left as they are."""
+        samples = self._checked(X, reset=True)
+        with tempfile.TemporaryDirectory(prefix="icone-") as folder:
+            run = pretrain(
+                samples,
+                encoder=self.encoder,
+                method=self.method,
+                options=self.options or {},
+                views=self.views,
+                labels=None if y is None else list(np.asarray(y).astype(str)),
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                lr=self.lr,
+                device=self.device,
+                seed=self.random_state,
+                out=Path(folder) / "run" if self.out is None else self.out,
+                console=Terminal() if self.verbose else Terminal(file=io.StringIO()),
+                **(self.settings or {}),
+            )
+            network = self.encoder if isinstance(self.encoder, torch.nn.Module) else None
+            self.encoder_: FrozenEncoder = load_encoder(run, encoder=network, views=_callable(self.views))
+            self.history_ = run.history
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The features (n, features) of samples like those that it was fitted on."""
+        check_is_fitted(self)
+        samples = self._checked(X, reset=False)
+        arrange = Arrangement(samples.shape[1:], (self.settings or {}).get("axes"))
+        with torch.inference_mode():
+            rows = [
+                self.encoder_(np.stack([arrange(sample) for sample in samples[start : start + 64]]))
+                for start in range(0, len(samples), 64)
+            ]
+        features: np.ndarray = torch.cat(rows).float().cpu().numpy()
+        return features
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """`f0`, `f1`, …, as in the tables of `icone.embed`."""
+        check_is_fitted(self)
+        return np.array([f"f{i}" for i in range(self.encoder_.num_features)], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        """Features are float32, whatever the samples are."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:  # noqa: N803
+        """Points by the rules of scikit-learn; images and volumes as they are, because `pretrain` looks at them."""
+        if getattr(X, "ndim", 2) > 2:
+            return X.detach().cpu().numpy() if isinstance(X, torch.Tensor) else np.asarray(X)
+        points: np.ndarray = validate_data(self, X, reset=reset, dtype=np.float32, ensure_min_samples=2 if reset else 1)
+        return points
+
+
+def _callable(views: Any) -> Any:
+    return views if callable(views) else None

@@ -1,0 +1,212 @@
+"""Python objects as data sets: arrays and tensors, lists of arrays or PIL images, map-style torch Datasets."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from icone.data.formats.readers import channel_axis, channels_first, pixels
+from icone.data.sources.base import Array, Sample, Source
+from icone.errors import InputError, printable
+
+IMAGE_KEYS = ("image", "img", "volume", "x", "pixel_values")
+"""Names under which an item of a Dataset that is a dictionary holds its sample."""
+LABEL_ATTRIBUTES = ("targets", "labels")
+"""Attributes under which torchvision's data sets, and those made after them, keep a label per sample."""
+
+
+class ObjectSource(Source):
+    """Samples that a program holds in memory or makes by itself.
+
+    Its content is not known before it is read, so nothing about it is kept on disk between runs, and a stored run
+    cannot open it again: whoever continues the run gives the object again.
+    """
+
+    is_cacheable: ClassVar[bool] = False
+
+    def _identity(self) -> str:
+        return self.name
+
+
+class ArrayObjectSource(ObjectSource):
+    """An array or tensor (N, C, *size) or (N, *size), its first axis counting the samples.
+
+    (N, D) are points. With more axes `channel_axis` says what the shape of one sample means; `axes` decides otherwise.
+    """
+
+    is_decoded: ClassVar[bool] = False
+
+    def __init__(self, data: Any, axes: str | None) -> None:
+        array: Array = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+        if array.ndim < 2 or 0 in array.shape or array.dtype.kind not in "buif":
+            raise InputError(
+                f"{describe_object(data)} of type {array.dtype} is no data set: give numbers of shape (N, C, *size), "
+                "(N, *size) or, for points, (N, D)"
+            )
+        self._arrange = Arrangement(array.shape[1:], axes)
+        self._array = array
+        super().__init__(
+            name=describe_object(data), spatial_dims=self._arrange.spatial_dims, ids=numbered_ids(len(array))
+        )
+
+    def _read(self, position: int) -> Sample:
+        return Sample(self._arrange(self._array[position]))
+
+
+class Arrangement:
+    """How one sample of an array becomes (C, *spatial): by its shape, or by the names of its axes.
+
+    >>> Arrangement((5, 64, 64), "CYX").spatial_dims, Arrangement((5, 64, 64), None).spatial_dims
+    (2, 3)
+    """
+
+    def __init__(self, shape: tuple[int, ...], axes: str | None) -> None:
+        self._order: tuple[int, ...] | None = None
+        self._channel_axis = None
+        if axes is not None:
+            self._order, self.spatial_dims = _order_of(shape, axes)
+            self._has_channels = "C" in axes
+        elif len(shape) == 1:
+            self.spatial_dims = 0
+        else:
+            self._channel_axis = channel_axis(shape)
+            self.spatial_dims = len(shape) - (self._channel_axis is not None)
+
+    def __call__(self, array: Array) -> Array:
+        if self._order is not None:
+            array = array.transpose(self._order)
+            return array if self._has_channels else array[None]
+        if self.spatial_dims == 0:
+            return array
+        return array[None] if self._channel_axis is None else np.moveaxis(array, self._channel_axis, 0)
+
+
+def _order_of(shape: tuple[int, ...], axes: str) -> tuple[tuple[int, ...], int]:
+    """The order of the axes of one sample that brings it to (C, [Z,] Y, X), and its spatial dimensions."""
+    wanted = [name for name in "CZYX" if name in axes]
+    if sorted(axes) != sorted(wanted) or not {"Y", "X"} <= set(axes):
+        raise InputError(f"--axes {axes}: name every axis of one sample once, of C, Z, Y and X; for example CYX or ZYX")
+    if len(axes) != len(shape):
+        raise InputError(f"--axes {axes} names {len(axes)} axes, but one sample has the shape {shape}")
+    return tuple(axes.index(name) for name in wanted), len(wanted) - ("C" in axes)
+
+
+class SequenceSource(ObjectSource):
+    """A list of samples, or a map-style Dataset: anything with a length that gives an item by its number.
+
+    An item is an array or tensor (C, *spatial) or (*spatial), a PIL image, a tuple that begins with one of them, or a
+    dictionary that has it under `image`. Labels are taken from the attribute `targets` or `labels`, where there is one.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self._lock = threading.Lock()  # a Dataset need not be made for several threads
+        count = len(data)
+        if count == 0:
+            raise InputError(f"{describe_object(data)} is empty: there is nothing to learn from")
+        name = describe_object(data)
+        try:
+            first = as_sample(data[0])
+        except InputError as error:
+            raise InputError(f"cannot use sample 0 of {name}: {error}") from error
+        super().__init__(
+            name=name,
+            spatial_dims=first.array.ndim - 1,
+            ids=numbered_ids(count),
+            labels=_labels_of(data, count),
+        )
+
+    def _read(self, position: int) -> Sample:
+        with self._lock:
+            return as_sample(self._data[position])
+
+
+def as_sample(item: Any) -> Sample:
+    """One sample from what a Dataset or a list holds; spacing where the item says it, as MONAI's tensors do."""
+    if isinstance(item, dict):
+        key = next((key for key in IMAGE_KEYS if key in item), None)
+        if key is None:
+            raise InputError(f"it is a dictionary with the keys {', '.join(map(str, item))}; name the sample 'image'")
+        item = item[key]
+    elif isinstance(item, (tuple, list)) and item:
+        item = item[0]
+    if isinstance(item, Image.Image):
+        array = pixels(item)
+        return Sample(array, is_colour=len(array) == 3)
+    if not isinstance(item, (Tensor, np.ndarray)):
+        raise InputError(f"it is of type {type(item).__name__}; give an array, a tensor or a PIL image")
+    array = item.detach().cpu().numpy() if isinstance(item, Tensor) else item
+    if array.dtype.kind not in "buif":
+        raise InputError(f"its values are of type {array.dtype}, but only numbers can be samples")
+    array = array if array.ndim == 1 else channels_first(np.asarray(array))
+    return Sample(array, _spacing_of(item, array.ndim - 1))
+
+
+def _spacing_of(item: Any, dims: int) -> tuple[float, ...] | None:
+    spacing = getattr(item, "pixdim", None)
+    if dims != 3 or spacing is None:
+        return None
+    found = tuple(float(step) for step in spacing)
+    return found if len(found) == dims and min(found) > 0 else None
+
+
+def _labels_of(data: Any, count: int) -> list[str | None] | None:
+    found = next((getattr(data, name) for name in LABEL_ATTRIBUTES if hasattr(data, name)), None)
+    if found is None:
+        return None
+    labels = label_texts(found)
+    names = getattr(data, "classes", None)
+    if names is not None and all(label is not None and label.isdecimal() for label in labels):
+        labels = [str(names[int(label)]) if label is not None else None for label in labels]
+    return labels if len(labels) == count else None
+
+
+def label_texts(labels: Any) -> list[str | None]:
+    """Labels of any kind of sequence as texts; None, NaN and "" mean "not labelled".
+
+    >>> label_texts(torch.tensor([1, 0])), label_texts(["a", None, float("nan")])
+    (['1', '0'], ['a', None, None])
+    """
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    unknown = [value is None or value != value or value == "" for value in values]
+    texts = (str(int(v)) if isinstance(v, float) and v.is_integer() else printable(str(v)) for v in values)
+    return [None if missing else text for missing, text in zip(unknown, texts, strict=True)]
+
+
+def numbered_ids(count: int) -> list[str]:
+    """The ids of samples that have no name: their numbers."""
+    width = max(6, len(str(count - 1)))
+    return [f"{i:0{width}d}" for i in range(count)]
+
+
+def describe_object(data: Any) -> str:
+    """A data object in a few words, for messages and for the configuration of its run.
+
+    >>> describe_object(torch.zeros(8, 1, 32, 32)), describe_object([Image.new("L", (4, 4))])
+    ('array of shape (8, 1, 32, 32)', 'list of 1 Image')
+    """
+    if isinstance(data, (np.ndarray, torch.Tensor)):
+        return f"array of shape {tuple(data.shape)}"
+    if isinstance(data, (list, tuple)):
+        kind = "paths" if all_of_type(data, (str, os.PathLike)) else type(data[0]).__name__ if data else "samples"
+        return f"list of {len(data)} {kind}"
+    length = f" of {len(data)} samples" if hasattr(data, "__len__") else ""
+    return f"{type(data).__name__}{length}"
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether an object has a length and gives items by number; a text, a mapping or a set is none."""
+    plain = isinstance(data, (str, bytes, dict, set))
+    return not plain and hasattr(data, "__len__") and hasattr(data, "__getitem__")
+
+
+def all_of_type(data: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Whether an object is a list of these types alone."""
+    return isinstance(data, Sequence) and len(data) > 0 and all(isinstance(one, kinds) for one in data)

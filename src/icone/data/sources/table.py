@@ -1,0 +1,70 @@
+"""A table as a data set: a pandas DataFrame or a CSV with a column of paths, perhaps labels, groups and splits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from icone.data.labels import LABEL_COLUMNS, read_table
+from icone.data.sources.folder import FilesSource
+from icone.data.sources.objects import label_texts
+from icone.errors import InputError, printable
+
+PATH_COLUMNS = ("path", "file", "filename", "image")
+GROUP_COLUMNS = ("group", "patient")
+SPLIT_COLUMN = "split"
+SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+"""What a column `split` may hold, in any case; an empty cell means train."""
+
+
+class TableSource(FilesSource):
+    """The files that a table names, one sample a row, in the order of the table; ids are the paths as written.
+
+    Columns: `path` (or `file`, `filename`, `image`); perhaps `label`, `group` (samples of one group stay on one side of
+    every split), `split` (train, val or test; only train is trained on) and `id`.
+    """
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], name: str, folder: Path) -> None:
+        found = {key.strip().lower(): values for key, values in columns.items()}
+        path_column = next((column for column in PATH_COLUMNS if column in found), None)
+        if path_column is None:
+            raise InputError(f"{name} needs a column named path; it has: {', '.join(map(str, columns))}")
+        written = [os.fspath(value) if value == value and value is not None else "" for value in found[path_column]]
+        if "" in written:
+            raise InputError(f"row {written.index('') + 1} of {name} has no path")
+        ids = label_texts(found["id"]) if "id" in found else [printable(path) for path in written]
+        paths = {str(key): folder / path for key, path in zip(ids, written, strict=True)}
+        if len(paths) < len(ids):
+            twice = next(key for i, key in enumerate(ids) if key in ids[:i])
+            raise InputError(f"{name} names {twice} twice: keep one row, or give the rows ids in a column id")
+        super().__init__(name, paths, labels=_texts(found, LABEL_COLUMNS))
+        self.groups = _texts(found, GROUP_COLUMNS)
+        if SPLIT_COLUMN in found:
+            self.assigned = tuple(_split_of(cell, name) for cell in label_texts(found[SPLIT_COLUMN]))
+
+
+def open_frame(frame: Any) -> TableSource:
+    """A DataFrame as a data set; relative paths begin at the current folder."""
+    columns = {str(column): list(frame[column]) for column in frame.columns}
+    return TableSource(columns, f"the table of {len(frame)} rows", Path())
+
+
+def open_csv(path: Path) -> TableSource:
+    """A CSV as a data set; relative paths begin at the folder of the CSV."""
+    columns, rows = read_table(path)
+    by_name = {column: [row[at].strip() for row in rows] for at, column in enumerate(columns)}
+    return TableSource(by_name, str(path), path.parent)
+
+
+def _texts(found: dict[str, Sequence[Any]], names: Sequence[str]) -> tuple[str | None, ...] | None:
+    column = next((name for name in names if name in found), None)
+    return None if column is None else tuple(label_texts(found[column]))
+
+
+def _split_of(cell: str | None, name: str) -> str:
+    split = SPLITS.get((cell or "train").lower())
+    if split is None:
+        raise InputError(f"{name} has the split {cell!r}; known are train, val and test")
+    return split

@@ -1,0 +1,72 @@
+"""Views that a user's own callable makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from icone.errors import InputError, one_line
+from icone.views.base import Views, unit_range
+
+ViewFunction = Callable[[Tensor], Tensor]
+"""One random view of one sample: (C, *size) in [0, 1] -> (C, *size), as torchvision's and MONAI's transforms are."""
+
+
+class CustomViews(Views):
+    """Calls a user's function for every view of every sample.
+
+    In evaluation the encoder sees the samples as they are, in [0, 1], unless the callable has an attribute `plain`, a
+    function of the same kind without randomness: one that normalises, for example. A run repeats itself only if the
+    callable takes its random numbers from PyTorch.
+    """
+
+    def __init__(self, view: ViewFunction, shape: tuple[int, ...]) -> None:
+        """`shape` is that of one sample, (C, *size); the callable is tried once."""
+        super().__init__()
+        self._functions = (view, getattr(view, "plain", None))  # in a tuple: a module among them stays the user's
+        self._include("custom", {"callable": getattr(view, "__name__", type(view).__name__)})
+        for function in self._functions:
+            if function is not None:
+                _try_out(function, shape)
+
+    def augment(self, images: Tensor) -> Tensor:
+        """One view of every sample."""
+        return _mapped(self._functions[0], images)
+
+    def plain(self, images: Tensor) -> Tensor:
+        """The samples in [0, 1], or what `plain` makes of them."""
+        function = self._functions[1]
+        return unit_range(images) if function is None else _mapped(function, images)
+
+
+class PlainViews(Views):
+    """The deterministic view alone, for encoders whose random views are not at hand."""
+
+    def augment(self, images: Tensor) -> Tensor:
+        """There are no random views."""
+        raise InputError("the run was given its views as a Python object: give it again, views=…")
+
+    def plain(self, images: Tensor) -> Tensor:
+        """The samples in [0, 1]."""
+        return unit_range(images)
+
+
+def _mapped(function: ViewFunction, images: Tensor) -> Tensor:
+    return torch.stack([function(sample) for sample in unit_range(images)]).float()
+
+
+def _try_out(function: ViewFunction, shape: tuple[int, ...]) -> None:
+    name = getattr(function, "__name__", type(function).__name__)
+    wanted = f"a function of one sample, a tensor {shape} in [0, 1], that returns a tensor of the same shape"
+    with torch.random.fork_rng([]):
+        try:
+            view = function(torch.zeros(shape))
+        except Exception as error:  # it is the user's code: whatever it raises
+            raise InputError(
+                f"views={name} failed: {type(error).__name__}: {one_line(error)}. Give {wanted}"
+            ) from error
+    if not isinstance(view, Tensor) or tuple(view.shape) != shape:
+        found = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
+        raise InputError(f"views={name} returned {found}. Give {wanted}")

@@ -1,0 +1,56 @@
+"""The scikit-learn door passes scikit-learn's own checks, and takes images and volumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+import icone
+
+QUICK: dict[str, Any] = {"probe_every": 0, "features": 8}
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [icone.Embedder(epochs=1, batch_size=16, settings=QUICK)]
+)
+def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_images_go_in_and_a_classifier_follows() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(24) % 2
+    images = np.clip(rng.normal(100, 10, (24, 16, 16)) + 80 * labels[:, None, None], 0, 255).astype(np.uint8)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    embedder = icone.Embedder(encoder=network, epochs=1, settings={"size": 16, "probe_every": 0})
+    pipeline = make_pipeline(embedder, LogisticRegression(C=1000))
+    pipeline.fit(images, labels)
+    assert pipeline.score(images, labels) == 1.0  # the mean brightness tells the classes apart
+    assert embedder.transform(torch.from_numpy(images)).shape == (24, 4)
+    assert list(embedder.get_feature_names_out()) == ["f0", "f1", "f2", "f3"]
+
+
+def test_volumes_and_a_run_that_stays(tmp_path: Path) -> None:
+    volumes = np.random.default_rng(0).random((6, 16, 16, 16), dtype=np.float32)
+    settings = {"width": 0.125, "features": 8, "size": 16, "probe_every": 0}
+    embedder = icone.Embedder(encoder="resnet10_3d", epochs=1, out=tmp_path / "run", settings=settings).fit(volumes)
+    table = icone.embed(tmp_path / "run", volumes, device="cpu")
+    expected = table.filter(regex=r"^f\d+$").to_numpy()
+    np.testing.assert_allclose(embedder.transform(volumes), expected, atol=1e-6)
+    assert len(embedder.history_) == 1
+
+
+def test_a_supervised_method_takes_y() -> None:
+    points = np.random.default_rng(0).normal(size=(20, 4))
+    embedder = icone.Embedder(method="cross_entropy", epochs=1, batch_size=4, settings=QUICK)
+    assert embedder.fit(points, np.arange(20) % 2).transform(points).shape == (20, 8)
+    with pytest.raises(icone.InputError, match="needs a label"):
+        embedder.fit(points)
