@@ -64,8 +64,16 @@ def main(epochs: int = 10, source: str = "synthetic:cells@32x60") -> dict[str, f
     with tempfile.TemporaryDirectory() as folder:
         for method in (DCL, METHODS["icone"]):
             out = Path(folder) / method.name
-            small = {"encoder": "resnet10t", "size": 32, "batch_size": 4, "test_fraction": 0.25}
-            run = icone.pretrain(source, method=method, epochs=epochs, out=out, **small)
+            run = icone.pretrain(
+                source,
+                method=method,
+                encoder="resnet10t",
+                size=32,
+                batch_size=4,
+                test_fraction=0.25,
+                epochs=epochs,
+                out=out,
+            )
             result = icone.evaluate(run, untrained=False)
             found[method.name] = float(result["trained"]["linear_probe"]["balanced_accuracy"])
     return found

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from monai.networks.nets import DenseNet
+from monai.networks.nets.densenet import DenseNet
 from torch import nn
 
 import icone

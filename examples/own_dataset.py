@@ -2,7 +2,7 @@
 
     python examples/own_dataset.py --epochs 5
 
-An item is an array, a tensor or a PIL image; or a tuple that begins with one; or a dictionary that has it under "image".
+An item is an array, a tensor or a PIL image; or a tuple that begins with one; or a dictionary with the key "image".
 Samples may differ in size. Labels are optional: the attribute `targets` holds one per sample.
 """
 
@@ -32,18 +32,18 @@ class Simulation(Dataset[np.ndarray]):
         rng = np.random.default_rng(position)
         size = rng.integers(14, 22, 3)
         z, y, x = np.meshgrid(*(np.linspace(-1, 1, n) for n in size), indexing="ij")
-        distance = (
-            np.sqrt(z**2 + y**2 + x**2) if self.targets[position] == "ball" else np.maximum(abs(z), abs(y), abs(x))
-        )
-        return (distance < rng.uniform(0.4, 0.8)) + rng.normal(0, 0.1, size)
+        ball, box = np.sqrt(z**2 + y**2 + x**2), np.maximum.reduce([abs(z), abs(y), abs(x)])
+        shape = ball if self.targets[position] == "ball" else box
+        volume: np.ndarray = (shape < rng.uniform(0.4, 0.8)) + rng.normal(0, 0.1, size)
+        return volume
 
 
 def main(epochs: int = 5, count: int = 24) -> dict[str, Any]:
     """Train on the Dataset and evaluate on it; its labels are used by the evaluation alone."""
     data = Simulation(count)
     with tempfile.TemporaryDirectory() as folder:
-        small = {"encoder": "resnet10_3d", "width": 0.125, "size": 16}
-        run = icone.pretrain(data, epochs=epochs, out=Path(folder) / "run", **small)
+        out = Path(folder) / "run"
+        run = icone.pretrain(data, encoder="resnet10_3d", width=0.125, size=16, epochs=epochs, out=out)
         return icone.evaluate(run, data=data)
 
 

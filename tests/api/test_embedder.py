@@ -19,7 +19,7 @@ QUICK: dict[str, Any] = {"probe_every": 0, "features": 8}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [icone.Embedder(epochs=1, batch_size=16, settings=QUICK)]
+    [icone.Embedder(epochs=1, batch_size=4, settings=QUICK)]
 )
 def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
     check(estimator)
