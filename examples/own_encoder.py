@@ -44,7 +44,8 @@ def main(epochs: int = 5, count: int = 40) -> Tensor:
         run = icone.pretrain(images, encoder=make_network(), views=random_view, size=24, epochs=epochs, out=out)
         encoder = icone.load_encoder(run, encoder=make_network())  # the architecture is not stored, so give it again
         make_network().load_state_dict(read_tensors(run.encoder_file)[0])  # or use the weights without icone
-        return encoder(images[:3])
+        features: Tensor = encoder(images[:3])
+        return features
 
 
 if __name__ == "__main__":
