@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.errors import InputError
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Positive, Share
 from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import info_nce, weighted_sum
@@ -24,6 +25,12 @@ class MoCo(Method):
     """
 
     name: ClassVar[str] = "moco"
+    title: ClassVar[str] = "MoCo v2"
+    in_paper: ClassVar[bool] = True
+    small_options: ClassVar[dict[str, object]] = {"queue_size": 32, "out": 16}
+    # A queue longer than the dataset would hold stale keys of the query's own instance; and it starts with random
+    # vectors, which teach nothing until they are replaced.
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=11, options={"queue_size": 64, "temperature": 0.1})
     prevents_collapse: ClassVar[str] = "negatives from a queue"
 
     queue: Tensor
@@ -34,10 +41,10 @@ class MoCo(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        temperature: float = 0.2,
-        momentum: float = 0.99,
-        queue_size: int = 4096,
-        out: int = 128,
+        temperature: Positive = 0.2,
+        momentum: Share = 0.99,
+        queue_size: Count = 4096,
+        out: Count = 128,
     ) -> None:
         super().__init__(encoder, setting)
         if queue_size < 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from icone.config import PretrainConfig
-from icone.methods import method_class
+from icone.methods import METHODS, method_class, option_texts
 from icone.paper.datasets import SMOKE, Dataset, datasets, find_dataset
 from icone.paper.natural import natural_subset
 from icone.paper.options import Options
@@ -17,23 +17,6 @@ from icone.paper.spec import RunSpec
 
 Number = TypeVar("Number", int, float)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-SELF_SUPERVISED = {
-    "icone": "IConE",
-    "simclr": "SimCLR",
-    "moco": "MoCo v2",
-    "swav": "SwAV",
-    "byol": "BYOL",
-    "vicreg": "VICReg",
-    "dino": "DINO",
-    "diet": "DIET",
-}
-SUPERVISED = {
-    "cross_entropy": "Cross-Entropy",
-    "supcon": "SupCon",
-    "icone_instance": "IConE-Instance",
-    "icone_class": "IConE-Class",
-}
-TITLES = {**SELF_SUPERVISED, **SUPERVISED}
 REGULARISERS = {
     "IConE (default)": None,
     "IConE-VCReg": "diversity=variance_covariance",
@@ -60,16 +43,6 @@ VARIANTS = {
     "No L_vv": ("view_weight=0",),
 }
 
-# Heads of the references are larger than the networks of the miniature; these keep a step in milliseconds.
-SMOKE_HEADS = {
-    "simclr": ("hidden=32", "out=16"),
-    "moco": ("queue_size=32", "out=16"),
-    "swav": ("prototypes=12", "hidden=32", "out=16"),
-    "byol": ("hidden=32", "out=16"),
-    "vicreg": ("hidden=32",),
-    "dino": ("outputs=32", "hidden=32", "bottleneck=16"),
-    "supcon": ("out=16",),
-}
 SMOKE_ENCODER: dict[int, dict[str, Any]] = {
     2: {"encoder": "test_vit"},
     3: {"encoder": "resnet10_3d", "norm": "group", "width": 0.125, "features": 32},
@@ -116,7 +89,7 @@ def imbalance(options: Options) -> list[Cell]:
         _cell(options, data, method, largest, seed, {"k": k}, imbalance=None if k == 1 else float(k))
         for dims in (2, 3)
         for data in _few(options, dims)
-        for method in _methods(options, SELF_SUPERVISED)
+        for method in _methods(options)
         for k in ratios
         for seed in _seeds(options)
     ]
@@ -129,7 +102,7 @@ def supervised(options: Options) -> list[Cell]:
         _cell(options, data, method, size, seed)
         for dims in (2, 3)
         for data in _few(options, dims)
-        for method in _methods(options, SUPERVISED)
+        for method in _methods(options, supervised=True)
         for size in sizes
         for seed in _seeds(options)
     ]
@@ -235,7 +208,7 @@ def _stability(
 ) -> Iterator[Cell]:
     """Every method at every batch size: the grid behind most of the paper."""
     for data in datasets(options, dims) if sets is None else sets:
-        for method in _methods(options, SELF_SUPERVISED):
+        for method in _methods(options):
             for size in _batch_sizes(options, batch_sizes):
                 for seed in _seeds(options):
                     yield _cell(options, data, method, size, seed, more)
@@ -274,8 +247,8 @@ def _cell(
     **changes: Any,
 ) -> Cell:
     labels = {
-        "dataset": data.title, "dims": data.dims, "method": TITLES[method], "batch_size": batch_size, "seed": seed,
-        "samples": data.samples,
+        "dataset": data.title, "dims": data.dims, "method": method_class(method).title, "batch_size": batch_size,
+        "seed": seed, "samples": data.samples,
     }  # fmt: skip
     network = SMOKE_ENCODER[data.dims] if options.smoke else {}
     settings: dict[str, Any] = {
@@ -306,19 +279,21 @@ def _cell(
 
 
 def _method_options(method: str, options: Options, extra: tuple[str, ...]) -> tuple[str, ...]:
-    heads = SMOKE_HEADS.get(method, ()) if options.smoke else ()
-    return (*heads, *extra)
+    small = option_texts(method_class(method).small_options) if options.smoke else ()
+    return (*small, *extra)
 
 
 def _with_untrained(cell: Cell) -> Cell:
     return dataclasses.replace(cell, spec=dataclasses.replace(cell.spec, untrained=True))
 
 
-def _methods(options: Options, known: dict[str, str]) -> list[str]:
-    """The methods of an experiment, of those asked for where any belong to it."""
+def _methods(options: Options, *, supervised: bool = False) -> list[str]:
+    """The methods with or without labels: those asked for where there are any, else the paper's."""
     for name in options.methods:
         method_class(name)  # an unknown name is an error
-    return [name for name in known if name in options.methods] or list(known)
+    known = [method for method in METHODS.values() if method.needs_labels is supervised]
+    chosen = [method.name for method in known if method.name in options.methods]
+    return chosen or [method.name for method in known if method.in_paper]
 
 
 def _batch_sizes(options: Options, usual: tuple[int, ...]) -> tuple[int, ...]:
