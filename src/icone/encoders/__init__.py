@@ -4,21 +4,23 @@ from icone.encoders.regions import Region, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
+    ENCODERS,
     MLP,
-    VOLUME_ENCODERS,
     build_encoder,
     check_batch_norm,
     num_features,
+    register_encoder,
 )
 
 __all__ = [
     "DEFAULT_ENCODER",
     "DEFAULT_FEATURES",
+    "ENCODERS",
     "MLP",
-    "VOLUME_ENCODERS",
     "Region",
     "build_encoder",
     "check_batch_norm",
     "num_features",
     "regions",
+    "register_encoder",
 ]

@@ -1,4 +1,4 @@
-"""BYOL: a view predicts what a slowly moving copy of the network says about another view."""
+"""BYOL: a view predicts what an EMA copy of the network says about another view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from icone.nn.losses import bootstrap, weighted_sum
 
 
 class BYOL(Method):
-    """A view predicts what a slowly moving copy of the network says about another view."""
+    """A view predicts what an EMA copy of the network says about another view.
+
+    Grill et al. 2020, arXiv:2006.07733.
+    """
 
     name: ClassVar[str] = "byol"
     title: ClassVar[str] = "BYOL"

@@ -14,7 +14,10 @@ from icone.nn.losses import weighted_sum
 
 
 class DIET(Method):
-    """A linear classifier without bias tells which of the N instances a view is of, with smoothed labels."""
+    """A linear classifier without bias tells which of the N instances a view is of, with smoothed labels.
+
+    Balestriero 2023, arXiv:2302.10260.
+    """
 
     name: ClassVar[str] = "diet"
     title: ClassVar[str] = "DIET"

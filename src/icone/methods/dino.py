@@ -20,7 +20,8 @@ from icone.nn.losses import moved_centre, self_distillation, weighted_sum
 class DINOHead(nn.Module):
     """Three linear layers with GELU to a unit vector, then its cosines with one direction per output.
 
-    The last layer is a weight-normed linear layer without bias whose gain is fixed at 1.
+    The last layer is a weight-normed linear layer without bias whose gain is fixed at 1. Caron et al. 2021,
+    arXiv:2104.14294.
     """
 
     def __init__(self, dim: int, hidden: int, bottleneck: int, outputs: int) -> None:
@@ -47,6 +48,8 @@ class DINO(Method):
 
     The teacher's momentum rises to 1 along a cosine; its temperature rises linearly over the first `warmup`
     (a share) of the training, 30 of 100 epochs in the reference, then stays.
+
+    Caron et al. 2021, arXiv:2104.14294.
     """
 
     name: ClassVar[str] = "dino"

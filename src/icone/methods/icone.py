@@ -52,6 +52,9 @@ class IConE(Anchored):
     """Views are pulled to their instance's anchor; anchors repel one another over the whole dataset.
 
     Both happen in the space of a projection head, as in SimCLR; with `out` = 0 in that of the features, as printed.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
     """
 
     name: ClassVar[str] = "icone"

@@ -17,6 +17,9 @@ class IConEClass(Method):
     """Views are pulled to the prototype of their class; prototypes repel one another.
 
     It is IConE with a table of C anchors that is addressed by label.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
     """
 
     name: ClassVar[str] = "icone_class"

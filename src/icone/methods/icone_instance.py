@@ -21,6 +21,9 @@ class IConEInstance(Anchored):
 
     A view is pulled to its own anchor with weight 1 − `class_share`, and with `class_share` to all anchors of
     its class alike, its own among them. As printed ("pulls views toward same-class anchors") `class_share` is 1.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
     """
 
     name: ClassVar[str] = "icone_instance"

@@ -20,8 +20,10 @@ from icone.nn.losses import info_nce, weighted_sum
 class MoCo(Method):
     """A view recognises another view of its instance among a queue of earlier keys.
 
-    The first view asks; the others, through a slowly moving copy of the network, are its keys. A queue longer
+    The first view asks; the others, through an EMA copy of the network, are its keys. A queue longer
     than the dataset (4096 by default) holds stale keys of the query's own instance among its negatives.
+
+    Chen, Fan, Girshick and He 2020, arXiv:2003.04297 (v2); He, Fan, Wu, Xie and Girshick 2019, arXiv:1911.05722.
     """
 
     name: ClassVar[str] = "moco"

@@ -14,7 +14,10 @@ from icone.nn.losses import nt_xent, weighted_sum
 
 
 class SimCLR(Method):
-    """The views of an instance recognise one another among the rest of the batch."""
+    """The views of an instance recognise one another among the rest of the batch.
+
+    Chen, Kornblith, Norouzi and Hinton 2020, arXiv:2002.05709.
+    """
 
     name: ClassVar[str] = "simclr"
     title: ClassVar[str] = "SimCLR"

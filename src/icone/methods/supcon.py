@@ -14,7 +14,10 @@ from icone.nn.losses import sup_con, weighted_sum
 
 
 class SupCon(Method):
-    """Views recognise the views of their class among the rest of the batch."""
+    """Views recognise the views of their class among the rest of the batch.
+
+    Khosla et al. 2020, arXiv:2004.11362.
+    """
 
     name: ClassVar[str] = "supcon"
     title: ClassVar[str] = "SupCon"

@@ -20,6 +20,8 @@ class SwAV(Method):
 
     The assignment spreads the batch evenly over the prototypes; those are unit vectors and stay as they were
     drawn during the first epoch.
+
+    Caron, Misra, Mairal, Goyal, Bojanowski and Joulin 2020, arXiv:2006.09882.
     """
 
     name: ClassVar[str] = "swav"

@@ -14,7 +14,10 @@ from icone.nn.losses import covariance, invariance, variance, weighted_sum
 
 
 class VICReg(Method):
-    """Views agree, while every dimension varies over the batch and no two dimensions correlate."""
+    """Views agree, while every dimension varies over the batch and no two dimensions correlate.
+
+    Bardes, Ponce and LeCun 2021, arXiv:2105.04906.
+    """
 
     name: ClassVar[str] = "vicreg"
     title: ClassVar[str] = "VICReg"

@@ -16,7 +16,7 @@ from icone.paper.options import Options
 from icone.validation import check_settings
 
 if TYPE_CHECKING:
-    from icone.paper.engines.events import Engine
+    from icone.paper.engines.events import SweepEngine
     from icone.paper.store import Store
 
 STORE = Path("runs/paper")
@@ -112,18 +112,18 @@ class PaperRun(Stored):
         if tally.problems:
             raise SystemExit(FAILED_RUNS)
 
-    def _engine(self, store: Store) -> Engine:
+    def _engine(self, store: Store) -> SweepEngine:
         import torch
 
         from icone.api.build import pick_device
-        from icone.paper.execute import Setting
+        from icone.paper.execute import ExecutionSettings
 
         check_settings(self)
         common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
         if self.engine == "ray":
             from icone.paper.engines.cluster import RayEngine
 
-            setting = Setting(**common, node_cache=self.node_cache)  # type: ignore[arg-type]
+            setting = ExecutionSettings(**common, node_cache=self.node_cache)  # type: ignore[arg-type]
             return RayEngine(
                 store, setting, self.address, self.gpus_per_run, self.cpus_per_run, shared_store=self.shared_store
             )
@@ -132,7 +132,7 @@ class PaperRun(Stored):
         on_gpu = pick_device(self.device).type == "cuda"
         workers = self.workers or (2 if on_gpu else 1)
         threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
-        setting = Setting(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
+        setting = ExecutionSettings(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
         return LocalEngine(store, setting, workers, together=self.side_by_side if on_gpu else 1)
 
 

@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from icone.evaluation.metrics import find_metric
 from icone.methods import METHODS
 from icone.paper.frames import mean_over_seeds
-from icone.paper.tables import PERCENT
 from icone.report.figures import COLOURS, STYLE
 from icone.run import replacing
 
@@ -28,18 +28,6 @@ VARIANTS = {"IConE-VCReg": ("#00583F", "p"), "IConE-SIGReg": ("#7AD0B5", "h")}
 """Of variants of a method that are drawn with the methods."""
 LEGEND_INCHES, LETTER_INCHES = 0.5, 0.075
 """Width of one entry of a legend without its name, and of a letter of the name."""
-NAMES = {
-    "linear_probe": "balanced accuracy (%)",
-    "minority": "minority-class accuracy (%)",
-    "rankme": "RankMe",
-    "lidar": "LiDAR",
-    "effective_rank": "effective rank",
-    "alignment": "alignment",
-    "uniformity": "uniformity",
-    "knn_5": "kNN-5 (%)",
-    "class_alignment": "alignment of same-class pairs",
-    "silhouette": "silhouette",
-}
 
 
 def style_of(name: str, position: int = 0) -> tuple[str, str]:
@@ -76,7 +64,7 @@ def draw_line(axis: Axes, x: pd.Series, y: pd.Series, name: str, position: int) 
 def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_size", by: str = "method") -> None:
     """Mean over data sets and seeds against `x`, with a band of one standard deviation over seeds."""
     means = mean_over_seeds(runs, [by, x], metric)
-    scale = 100 if metric in PERCENT else 1
+    scale = find_metric(metric).scale
     for position, (name, line) in enumerate(means.groupby(by, sort=False)):
         line = line[line["mean"].notna()].sort_values(x)
         if line.empty:
@@ -88,7 +76,7 @@ def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_siz
             axis.fill_between(line[x], middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
         else:  # a band has no width here
             axis.vlines(line[x], middle - spread, middle + spread, color=colour, linewidth=1.2)
-    axis.set_ylabel(NAMES.get(metric, metric))
+    axis.set_ylabel(find_metric(metric).axis)
     logarithmic_ticks(axis, sorted(set(means[x])))
     axis.grid(axis="y", color="#e5e5e5", linewidth=0.6)
     axis.set_axisbelow(True)

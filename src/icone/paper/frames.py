@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from icone.paper.grids import Cell
+from icone.paper.spec import Cell
 
 
 class Results(NamedTuple):

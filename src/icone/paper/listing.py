@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from icone.errors import InputError
-from icone.paper.catalogue import EXPERIMENTS
-from icone.paper.grids import Cell
+from icone.paper.experiments import EXPERIMENTS
 from icone.paper.options import Options
-from icone.paper.show import chosen_options
+from icone.paper.show import remembered_options
+from icone.paper.spec import Cell
 from icone.paper.store import Store
 
 STEP_SECONDS = 0.024
@@ -50,7 +50,7 @@ def experiment_lines(options: Options, store: Store) -> list[Line]:
     lines = []
     for experiment in EXPERIMENTS.values():
         try:
-            cells = {c.spec.key: c for c in experiment.grid(chosen_options(experiment, options, store))}
+            cells = {c.spec.key: c for c in experiment.grid(remembered_options(experiment, options, store))}
         except InputError:  # a data set that this experiment cannot use
             cells = {}
         found = [statuses.get(key) for key in cells]

@@ -70,6 +70,14 @@ class RunSpec:
         return {**measures, "config": to_json(self.config), "contents": list(self.found_contents())}
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A run of an experiment, and the labels by which its tables and figures find it."""
+
+    spec: RunSpec
+    labels: dict[str, Any]
+
+
 _MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("config", "contents")]
 
 

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from icone.errors import InputError
 from icone.methods import METHODS
 from icone.paper.drawing import draw_line, logarithmic_ticks, panels, say_empty, shared_legend
+from icone.paper.experiments.base import Experiment, Presentation, Scene
 from icone.paper.tables import PaperTable, beside_paper
 
 COLUMNS = ("method", "N", "B", "regulariser", "peak_gb", "seconds_per_step")
@@ -85,3 +86,20 @@ def sweep_figure(measured: pd.DataFrame, column: str) -> Figure:
             axis.remove()
         shared_legend(figure, axes[: len(sizes)])
     return figure
+
+
+def _present(scene: Scene) -> Presentation:
+    """Peak memory and wall clock, from the benchmark."""
+    measured = read_measurements(scene.measurements)
+    return Presentation(
+        [memory_table(measured)],
+        {"memory": sweep_figure(measured, "peak_gb"), "wall-clock": sweep_figure(measured, "seconds_per_step")},
+    )
+
+
+MEMORY = Experiment(
+    name="memory",
+    labels=("fig:supp_gpu_memory_sweep", "fig:supp_wallclock_sweep", "tab:icone_memory_scaling"),
+    needs="--measurements FILE",
+    present=_present,
+)
