@@ -45,6 +45,7 @@ class DCL(Method):
     """Views recognise one another among the views of other samples; the positive pair is not in the denominator."""
 
     name: ClassVar[str] = "dcl"
+    title: ClassVar[str] = "DCL"
     prevents_collapse: ClassVar[str] = "negatives from the batch"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = "a batch of one sample has no negatives"

@@ -22,7 +22,7 @@ from icone.api.build import pick_device
 from icone.api.pretrain import pretrain
 from icone.cli import main
 from icone.data.cache import TAG
-from icone.demo import COMMON, EXPERIMENTS, demo
+from icone.demo import COMMON, DEMO_RUNS, demo
 from icone.errors import InputError, printable
 from icone.run import OWN_FILES, Run
 from icone.terminal import Terminal
@@ -220,8 +220,8 @@ def test_an_empty_or_short_array_in_the_cache_is_made_anew(
 
 @pytest.mark.parametrize("kind", ["another run", "another seed", "more files", "no run", "a link"])
 def test_the_demo_leaves_what_is_not_its_own(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = dict.fromkeys(EXPERIMENTS, SETTINGS)
-    monkeypatch.setattr("icone.demo.EXPERIMENTS", small)
+    small = dict.fromkeys(DEMO_RUNS, SETTINGS)
+    monkeypatch.setattr("icone.demo.DEMO_RUNS", small)
     folder = tmp_path / "cells"  # the second: the first must not be touched either
     settings = SETTINGS | COMMON
     if kind == "no run":
@@ -241,7 +241,7 @@ def test_the_demo_leaves_what_is_not_its_own(kind: str, tmp_path: Path, monkeypa
 
 
 def test_the_demo_replaces_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icone.demo.EXPERIMENTS", {"cells": SETTINGS})
+    monkeypatch.setattr("icone.demo.DEMO_RUNS", {"cells": SETTINGS})
     for _ in range(2):
         assert "trained" in demo(tmp_path, Console(quiet=True))["cells"]
 

@@ -16,7 +16,7 @@ from icone.errors import InputError
 from icone.run import OWN_FILES, Run
 
 # Small networks, so that a few thousand steps of batch size 1 take a minute or so.
-EXPERIMENTS: dict[str, dict[str, Any]] = {
+DEMO_RUNS: dict[str, dict[str, Any]] = {
     "volumes": {
         "source": "synthetic:shapes@24x300",
         "encoder": "resnet10_3d",
@@ -38,10 +38,10 @@ def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
     if strange or Run(out).exists():
         named = strange[0] if strange else out / "config.json"
         raise InputError(f"{out} holds other things than run folders, such as {named}: choose another --out")
-    for name, settings in EXPERIMENTS.items():
+    for name, settings in DEMO_RUNS.items():
         _check_own(out / name, PretrainConfig(**settings, **COMMON))
     results = {}
-    for name, settings in EXPERIMENTS.items():
+    for name, settings in DEMO_RUNS.items():
         folder = out / name
         if folder.exists():
             shutil.rmtree(folder)

@@ -278,6 +278,7 @@ def test_methods_as_classes_and_instances(tmp_path: Path) -> None:
         """SimCLR without a head."""
 
         name: ClassVar[str] = "plain_contrast"
+        title: ClassVar[str] = "Plain contrast"
         prevents_collapse: ClassVar[str] = "negatives from the batch"
         min_batch_size: ClassVar[int] = 2
         too_small: ClassVar[str] = "there is nothing to contrast"

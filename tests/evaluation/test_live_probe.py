@@ -82,7 +82,7 @@ def test_the_untrained_encoder_is_measured_with_statistics_of_its_own(batch_size
         for _ in range(20):
             reference(views(probe.images, VIEWS).flatten(0, 1))
         method.encoder = reference.eval()
-    expected = probe._figures()
+    expected = probe._metrics()
     assert as_new["untrained_rankme"] == pytest.approx(expected["rankme"], rel=0.1)
     assert abs(as_new["rankme"] - expected["rankme"]) > 2 * abs(as_new["untrained_rankme"] - expected["rankme"])
 

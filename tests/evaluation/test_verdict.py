@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from icone.evaluation.assessment import beside_untrained, geometry_figures
+from icone.evaluation.assessment import geometry_metrics, with_untrained
 from icone.evaluation.comparison import Difference
 from icone.evaluation.verdict import HEADLINES, NOT_MEASURED, TAUGHT, State, Verdict, judge, judge_live
 
@@ -46,7 +46,7 @@ COLLAPSED = {
 
 @pytest.mark.parametrize("name", SPREAD)
 def test_features_that_spread_are_not_called_collapsed_and_not_praised(name: str) -> None:
-    verdict = judge(geometry_figures(SPREAD[name], None))
+    verdict = judge(geometry_metrics(SPREAD[name], None))
     assert verdict.state == "unclear"
     assert NOT_MEASURED in verdict.headline
     assert "--no-untrained" in verdict.advice
@@ -54,14 +54,14 @@ def test_features_that_spread_are_not_called_collapsed_and_not_praised(name: str
 
 @pytest.mark.parametrize("name", COLLAPSED)
 def test_collapsed_features_are_called_collapsed(name: str) -> None:
-    figures = geometry_figures(COLLAPSED[name], None)
+    figures = geometry_metrics(COLLAPSED[name], None)
     for verdict in (judge(figures), judge(figures, obstacle=TAUGHT)):
         assert verdict.collapsed
         assert "--lr" in str(verdict)
 
 
 def test_few_directions_are_remarked() -> None:
-    assert "few of their dimensions" in judge(geometry_figures(SPREAD["16 directions of 400"], None)).advice
+    assert "few of their dimensions" in judge(geometry_metrics(SPREAD["16 directions of 400"], None)).advice
 
 
 def test_the_metrics_are_in_the_words() -> None:
@@ -111,7 +111,7 @@ def test_runs_with_known_probes_without_labels(name: str) -> None:
     state, *figures = MEASURED[name]
     after, before = measured(*figures)
     assert judge(after, before).state == state
-    assert judge_live(beside_untrained(after, before)).state == state  # the alarm's way to the same judge
+    assert judge_live(with_untrained(after, before)).state == state  # the alarm's way to the same judge
 
 
 SURE_GAIN, SURE_LOSS = Difference(0.50, 0.60, 0.03, 300), Difference(0.50, 0.40, 0.03, 300)
@@ -167,21 +167,21 @@ def test_labels_that_were_taught_are_no_evidence() -> None:
 
 
 def test_without_views_and_labels_nothing_can_be_said() -> None:
-    figures = geometry_figures(SPREAD["isotropic"], None)
+    figures = geometry_metrics(SPREAD["isotropic"], None)
     assert judge(figures, figures).state == "unclear"
 
 
 def test_views_of_noise_do_not_hide_a_line() -> None:
     """What one direction and noise look like to the probe: RankMe is high, and nothing but the line is recognised."""
     line = spread(200, 64, 1)[:, None] + 0.05 * RNG.normal(size=(200, 2, 64)).astype(np.float32)
-    figures = geometry_figures(line[:, 0], line)
+    figures = geometry_metrics(line[:, 0], line)
     assert figures["rankme"] > 10
     assert judge(figures).collapsed
 
 
 def test_features_of_noise_alone_have_lost_what_the_untrained_encoder_told_apart() -> None:
     noise = RNG.normal(size=(150, 2, 64)).astype(np.float32)
-    figures = geometry_figures(noise[:, 0], noise)
+    figures = geometry_metrics(noise[:, 0], noise)
     assert figures["rankme"] > 0.5 * figures["rank_limit"]
     assert figures["variance_rank"] > 10
     verdict = judge(figures, figures | {"recognition": 0.70, "recognition_error": 0.01})

@@ -11,20 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from icone.encoders import build_encoder
 from icone.errors import InputError
-from icone.methods import METHODS, Method, Setting, build_method, method_options, parse_options
+from icone.methods import METHODS, Method, Setting, build_method, method_options, option_texts, parse_options
 
 INSTANCES, CLASSES, EPOCHS = 7, 3, 10
 SAMPLE_SHAPES = {"points": (5,), "image": (1, 64, 64), "volume": (1, 16, 16, 16)}
 
-# Heads of a size that a test can afford; everything else stays at its default.
-SMALL = {
-    "simclr": ["hidden=32"],
-    "moco": ["queue_size=16"],
-    "swav": ["hidden=32", "prototypes=12"],
-    "byol": ["hidden=32", "out=16"],
-    "vicreg": ["hidden=32"],
-    "dino": ["hidden=32", "bottleneck=16", "outputs=64"],
-}
 ALL = pytest.mark.parametrize("name", list(METHODS))
 ON_EVERY_INPUT = pytest.mark.parametrize("kind", list(SAMPLE_SHAPES))
 
@@ -35,6 +26,11 @@ def make_encoder(kind: str) -> nn.Module:
     if kind == "image":  # with BatchNorm
         return build_encoder("test_resnet", in_channels=1, spatial_dims=2, size=64)
     return build_encoder("resnet10_3d", in_channels=1, spatial_dims=3, size=16, width=0.125, features=16, norm="group")
+
+
+def small_options(name: str) -> tuple[str, ...]:
+    """Heads of a size that a test can afford; everything else stays at its default."""
+    return option_texts(METHODS[name].small_options)
 
 
 def make_setting(batch_size: int, num_views: int = 2) -> Setting:
@@ -50,7 +46,7 @@ def make_setting(batch_size: int, num_views: int = 2) -> Setting:
 
 def make_method(name: str, kind: str = "points", batch_size: int = 4, num_views: int = 2) -> Method:
     torch.manual_seed(0)
-    return build_method(name, make_encoder(kind), make_setting(batch_size, num_views), SMALL.get(name, ()))
+    return build_method(name, make_encoder(kind), make_setting(batch_size, num_views), small_options(name))
 
 
 def make_batch(kind: str, batch_size: int, num_views: int = 2, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,7 +123,7 @@ def test_asks_for_labels_only_where_it_needs_them(name: str) -> None:
         with pytest.raises(InputError, match="needs a label"):
             build_method(name, encoder, unlabelled)
     else:
-        build_method(name, encoder, unlabelled, SMALL.get(name, ()))
+        build_method(name, encoder, unlabelled, small_options(name))
 
 
 @ALL
@@ -139,7 +135,7 @@ def test_state_round_trips_to_the_same_losses(name: str, kind: str) -> None:
     ahead = train(method, kind, 4, range(2, 4))
 
     torch.manual_seed(99)  # other initial weights, queues, copies
-    restored = build_method(name, make_encoder(kind), make_setting(4), SMALL.get(name, ()))
+    restored = build_method(name, make_encoder(kind), make_setting(4), small_options(name))
     restored.load_state_dict(saved)
     assert train(restored, kind, 4, range(2, 4)) == ahead
 
@@ -195,7 +191,7 @@ def test_the_encoders_are_the_one_given_and_its_moving_copies(name: str) -> None
     """Not a head or classifier that happens to be of the encoder's type."""
     encoder: nn.Module = nn.Linear(5, 16)
     encoder.num_features = 16  # type: ignore[assignment]
-    method = build_method(name, encoder, make_setting(4), SMALL.get(name, ()))
+    method = build_method(name, encoder, make_setting(4), small_options(name))
     copies = [
         child for part, child in method.named_children() if part in ("key_encoder", "target_encoder", "teacher_encoder")
     ]

@@ -1,6 +1,6 @@
 """They learn: every method beats its untrained encoder by its stated margin, and small batches hurt whom they should.
 
-It is the comparison of benchmarks/rivals.py, with its three seeds.
+It is the comparison of benchmarks/baselines.py, with its three seeds.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from icone.errors import InputError
-from icone.methods import METHODS
-from learning import Entry, Outcome, Record, Terms, measure_all, saved_outcomes, spread
-from rivals import (
+from baselines import (
     CONTENDERS,
     LEAST_LOSS,
     MOST_LOSS,
@@ -25,6 +22,9 @@ from rivals import (
     learning_table,
     small_batch_table,
 )  # fmt: skip
+from icone.errors import InputError
+from icone.methods import METHODS
+from learning import Entry, Outcome, Record, Terms, measure_all, saved_outcomes, spread
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,8 @@ def test_small_batches_hurt_the_methods_that_live_on_the_batch_and_icone_less(
 
 def test_every_method_takes_part() -> None:
     assert {contender.method for contender in CONTENDERS} == set(METHODS)
+    assert [c.name for c in CONTENDERS[:4]] == ["icone", "icone, VCReg", "icone, SIGReg", "simclr"]
+    assert CONTENDERS[1].options == ("diversity=variance_covariance", "hidden=512")
 
 
 def invented(entry: Entry) -> Outcome:
@@ -87,10 +89,10 @@ def test_tables_tell_gains_losses_and_what_is_undefined() -> None:
 def test_saved_runs_are_not_repeated_and_other_terms_are_refused(tmp_path: Path) -> None:
     entries = entries_of(CONTENDERS[:1], seeds=1)
     outcomes = [invented(entry) for entry in entries]
-    record = Record(tmp_path, "rivals", Terms())
+    record = Record(tmp_path, "baselines", Terms())
     record.runs(outcomes)
     record.tables("the tables", outcomes)
-    (text,), (file,) = tmp_path.glob("rivals-*.md"), tmp_path.glob("rivals-*.json")
+    (text,), (file,) = tmp_path.glob("baselines-*.md"), tmp_path.glob("baselines-*.json")
     assert text.read_text().endswith("the tables")
     known = saved_outcomes(file, Terms())
     assert measure_all(Terms(), entries, known=known) == dict(zip(entries, outcomes, strict=True))

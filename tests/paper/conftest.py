@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from icone.config import PretrainConfig
-from icone.paper.catalogue import EXPERIMENTS
-from icone.paper.grids import Cell
+from icone.paper.experiments import EXPERIMENTS
 from icone.paper.measure import FEATURES
 from icone.paper.options import Options
 from icone.paper.outcome import Outcome, Point
-from icone.paper.spec import RunSpec
+from icone.paper.spec import Cell, RunSpec
 from icone.paper.store import Store
 
 METRICS = (

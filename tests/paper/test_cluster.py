@@ -14,7 +14,7 @@ import pytest
 
 from icone.errors import InputError
 from icone.paper.engines.events import Event, Task
-from icone.paper.execute import Setting, execute_one
+from icone.paper.execute import ExecutionSettings, execute_one
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
@@ -26,7 +26,7 @@ from icone.paper.engines.cluster import LOSSES, RayEngine, Returned, _Flight  # 
 
 MakeSpec = Callable[..., RunSpec]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
-CPU = Setting(device="cpu", threads=1)
+CPU = ExecutionSettings(device="cpu", threads=1)
 
 
 @pytest.fixture
@@ -121,7 +121,9 @@ def test_an_address_where_nobody_answers_is_a_sentence_after_a_while(
             RayEngine(store, CPU, address=address)
 
 
-def engine_of(monkeypatch: pytest.MonkeyPatch, store: Store, setting: Setting = CPU, **shares: Any) -> RayEngine:
+def engine_of(
+    monkeypatch: pytest.MonkeyPatch, store: Store, setting: ExecutionSettings = CPU, **shares: Any
+) -> RayEngine:
     """An engine on a cluster of two machines that are not there."""
     machines = [{"Alive": True, "Resources": {"CPU": cpus, "GPU": 1.0}} for cpus in (4.0, 8.0)]
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
@@ -134,7 +136,7 @@ def test_more_than_any_machine_has_is_refused(store: Store, monkeypatch: pytest.
     with pytest.raises(InputError, match=r"--cpus-per-run 9 .* the largest has 8"):
         engine_of(monkeypatch, store, cpus_per_run=9)
     with pytest.raises(InputError, match=r"--gpus-per-run 2 .* the largest has 1"):
-        engine_of(monkeypatch, store, Setting(device="cuda"), gpus_per_run=2)
+        engine_of(monkeypatch, store, ExecutionSettings(device="cuda"), gpus_per_run=2)
     engine_of(monkeypatch, store, cpus_per_run=8, gpus_per_run=2)  # a share of a GPU means nothing on CPUs
 
 
@@ -178,7 +180,7 @@ def raise_(error: Exception) -> None:
 def test_a_run_gets_the_share_of_a_gpu_that_it_needs(
     store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = engine_of(monkeypatch, store, Setting(device="cuda"))
+    engine = engine_of(monkeypatch, store, ExecutionSettings(device="cuda"))
     small, large = spec(batch_size=4), spec(batch_size=64)
     assert engine._share(Task(small)) == 1  # nothing is known
     engine.packing.capacity = 100_000
@@ -186,5 +188,5 @@ def test_a_run_gets_the_share_of_a_gpu_that_it_needs(
     assert engine._share(Task(small)) == pytest.approx(0.25)  # 22 % with its margin, in steps of 5 %
     assert engine._share(Task(small, alone=True)) == 1
     assert engine._share(Task(large)) == 1
-    assert RayEngine(store, Setting(device="cuda"), gpus_per_run=0.5)._share(Task(large)) == 0.5
+    assert RayEngine(store, ExecutionSettings(device="cuda"), gpus_per_run=0.5)._share(Task(large)) == 0.5
     assert RayEngine(store, CPU)._share(Task(large)) == 0

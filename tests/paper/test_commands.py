@@ -12,7 +12,7 @@ from icone.cli import main
 from icone.paper.commands import PaperRun
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.engines.worker import work
-from icone.paper.execute import Setting
+from icone.paper.execute import ExecutionSettings
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
@@ -143,7 +143,7 @@ def test_a_full_disk_stops_the_sweep_and_the_same_command_goes_on(
 
     def train(store: Store, task: Task) -> Event:
         executed.append(task)
-        (report,) = work(store, [task], Setting(device="cpu"))
+        (report,) = work(store, [task], ExecutionSettings(device="cpu"))
         assert report.kind == "halted"
         raise SweepHalted(report.reason)
 

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from icone.errors import InputError
-from icone.paper import grids
-from icone.paper.catalogue import EXPERIMENTS, NOT_A_RESULT, find_experiments
+from icone.paper.experiments import EXPERIMENTS, NOT_A_RESULT, find_experiments
 from icone.paper.options import Options, options_from_json
 from icone.paper.printed import read_printed
 
@@ -55,7 +54,7 @@ def test_experiments_share_runs() -> None:
 
 
 def test_collapse_varies_the_printed_objective_and_shares_the_default_runs() -> None:
-    cells = grids.collapse(Options())
+    cells = EXPERIMENTS["collapse"].grid(Options())
     assert len({cell.spec.key for cell in cells}) == len(cells) == 7 * 4 * 5
     default = {cell.spec.key for cell in cells if cell.labels["variant"] == "default recipe"}
     assert default < keys("batch-size-3d", Options())
@@ -63,28 +62,28 @@ def test_collapse_varies_the_printed_objective_and_shares_the_default_runs() -> 
 
 
 def test_all_methods_and_seeds_see_one_split() -> None:
-    for cell in grids.stability(Options()):
+    for cell in EXPERIMENTS["geometry"].grid(Options()):
         config = cell.spec.config
         assert (config.split_seed, config.test_fraction) == (0, 0.2)
         assert config.subset == (5000 if cell.labels["dims"] == 2 else None)
-    assert {cell.spec.config.seed for cell in grids.stability_2d(Options())} == set(range(5))
+    assert {cell.spec.config.seed for cell in EXPERIMENTS["batch-size-2d"].grid(Options())} == set(range(5))
 
 
 def test_options_choose_and_refuse(tmp_path: Path) -> None:
-    cells = grids.stability_3d(
+    cells = EXPERIMENTS["batch-size-3d"].grid(
         Options(datasets=("adrenalmnist3d", "breastmnist@28"), methods=("icone", "simclr"), batch_sizes=(1, 2), seeds=3)
     )
     assert {cell.spec.config.source for cell in cells} == {"medmnist:adrenalmnist3d@64"}
     assert len(cells) == 2 * 2 * 3
-    printed = grids.regularisers(Options(recipe="paper", datasets=("adrenalmnist3d",)))
+    printed = EXPERIMENTS["regulariser"].grid(Options(recipe="paper", datasets=("adrenalmnist3d",)))
     assert {cell.spec.config.recipe for cell in printed} == {"paper"}
     with pytest.raises(InputError, match="simclr"):
-        grids.stability_2d(Options(methods=("simcrl",)))
+        EXPERIMENTS["batch-size-2d"].grid(Options(methods=("simcrl",)))
     with pytest.raises(InputError, match="no data set 'organ'"):
-        grids.stability_2d(Options(datasets=("organ",)))
+        EXPERIMENTS["batch-size-2d"].grid(Options(datasets=("organ",)))
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "unlabelled.png")
     with pytest.raises(InputError, match=r"has no two classes.*--labels"):
-        grids.stability_2d(Options(datasets=(str(tmp_path),)))
+        EXPERIMENTS["batch-size-2d"].grid(Options(datasets=(str(tmp_path),)))
     with pytest.raises(InputError, match="batch-size-2d"):
         find_experiments(["batch-size-1d"])
     with pytest.raises(InputError, match="--seeds"):
@@ -100,22 +99,22 @@ def test_natural_images_takes_twenty_classes_of_any_folder(tmp_path: Path, monke
         for i in range(3):
             Image.fromarray(np.full((8, 8), i, np.uint8)).save(tmp_path / "images" / f"class{label:02d}" / f"{i}.png")
     options = Options(datasets=(str(tmp_path / "images"),), seeds=1)
-    source = Path(grids.natural_images(options)[0].spec.config.source)
+    source = Path(EXPERIMENTS["natural-images"].grid(options)[0].spec.config.source)
     assert len(list(source.iterdir())) == 20
     assert len(list(source.glob("*/*.png"))) == 60
-    assert grids.natural_images(options)[0].spec.config.source == str(source)
+    assert EXPERIMENTS["natural-images"].grid(options)[0].spec.config.source == str(source)
     links = {path.relative_to(source): path.resolve() for path in source.glob("*/*.png")}
 
     (source / "class99").mkdir()  # somebody's hands in the cache
     next(source.glob("*/*.png")).unlink()
-    assert grids.natural_images(options)[0].spec.config.source == str(source)
+    assert EXPERIMENTS["natural-images"].grid(options)[0].spec.config.source == str(source)
     assert {path.relative_to(source): path.resolve() for path in source.glob("*/*.png")} == links
-    before = grids.natural_images(options)[0].spec.key
+    before = EXPERIMENTS["natural-images"].grid(options)[0].spec.key
 
     for path in set(links.values()):  # every image of the first kind goes, others come
         if path.name == "0.png":
             path.rename(path.with_name("7.png"))
-    changed = grids.natural_images(options)[0].spec
+    changed = EXPERIMENTS["natural-images"].grid(options)[0].spec
     renewed = list(Path(changed.config.source).glob("*/*.png"))
     assert len(renewed) == 60
     assert all(path.exists() for path in renewed)  # none points to a file that is gone
@@ -123,8 +122,8 @@ def test_natural_images_takes_twenty_classes_of_any_folder(tmp_path: Path, monke
     assert changed.config.source != str(source)
     assert changed.key != before
     with pytest.raises(InputError, match="has 0 classes"):
-        grids.natural_images(Options(datasets=(str(tmp_path / "images" / "class00"),)))
-    assert grids.natural_images(Options()) == []
+        EXPERIMENTS["natural-images"].grid(Options(datasets=(str(tmp_path / "images" / "class00"),)))
+    assert EXPERIMENTS["natural-images"].grid(Options()) == []
 
 
 def test_printed_numbers_agree_with_what_the_paper_says_of_them() -> None:

@@ -23,8 +23,8 @@ from icone.errors import InputError, InterruptedRun
 from icone.paper.engines.events import Event, Task
 from icone.paper.engines.local import LocalEngine, _Worker
 from icone.paper.engines.packing import Packing
-from icone.paper.engines.worker import Report, work
-from icone.paper.execute import Job, Setting, _train_side_by_side, execute, execute_one
+from icone.paper.engines.worker import WorkerReport, work
+from icone.paper.execute import ExecutionSettings, Job, _train_side_by_side, execute, execute_one
 from icone.paper.live_view import LiveView
 from icone.paper.node_cache import on_this_node
 from icone.paper.outcome import Outcome, SweepHalted
@@ -32,7 +32,7 @@ from icone.paper.spec import RunSpec
 from icone.paper.store import Store
 
 MakeSpec = Callable[..., RunSpec]
-CPU = Setting(device="cpu", threads=1)
+CPU = ExecutionSettings(device="cpu", threads=1)
 
 
 class Watch:
@@ -61,7 +61,7 @@ def test_outcomes_of_all_kinds(store: Store, spec: MakeSpec, tmp_path: Path) -> 
     assert outcome.train_seconds < outcome.seconds
     assert outcome.peak_bytes > 1e8
     assert {path.name for path in store.run_folder(good.key).iterdir()} == {"executions", "features.npz"}
-    other = execute_one(spec(1), store.run_folder("other"), Setting(device="cpu", keep_encoders=True))
+    other = execute_one(spec(1), store.run_folder("other"), ExecutionSettings(device="cpu", keep_encoders=True))
     assert {path.name for path in store.run_folder("other").iterdir()} == {"executions", "encoder.safetensors"}
     assert other.metrics["loss"] != outcome.metrics["loss"]
     outcome = execute_one(undefined, store.run_folder(undefined.key), CPU)
@@ -124,7 +124,7 @@ def test_a_run_that_is_asked_to_stop_has_not_failed(
         raise InterruptedRun("stopped after step 3")
 
     monkeypatch.setattr("icone.paper.execute.pretrain", stopped)
-    assert work(store, [Task(spec())], CPU) == [Report(spec().key, "stopped")]
+    assert work(store, [Task(spec())], CPU) == [WorkerReport(spec().key, "stopped")]
     assert store.records() == []
 
 
@@ -143,9 +143,10 @@ def test_a_sweep_survives_its_workers_and_another_sweep(store: Store, spec: Make
 
     code = (
         "import sys; from pathlib import Path; from icone.paper.engines.worker import work\n"
-        "from icone.paper.engines.events import Task; from icone.paper.execute import Setting\n"
+        "from icone.paper.engines.events import Task; from icone.paper.execute import ExecutionSettings\n"
         "from icone.paper.spec import spec_from_json; from icone.paper.store import Store; import json\n"
-        "work(Store(sys.argv[1]), [Task(spec_from_json(json.loads(sys.argv[2])))], Setting(device='cpu', threads=1))"
+        "work(Store(sys.argv[1]), [Task(spec_from_json(json.loads(sys.argv[2])))], "
+        "ExecutionSettings(device='cpu', threads=1))"
     )
     other = subprocess.Popen([sys.executable, "-c", code, str(store.folder), json.dumps(held.to_json())])
     while not store.executions(held.key):
@@ -225,9 +226,9 @@ def test_too_little_memory_is_tried_alone_once(store: Store, spec: MakeSpec) -> 
     engine, watch = LocalEngine(store, CPU, workers=2), Watch()
     engine.observe, engine.queue, engine.waiting = watch, [], []
     too_large = Outcome(status="failed", reason="not enough memory", out_of_memory=True)
-    engine._take(Task(spec()), Report(spec().key, "finished", too_large))
+    engine._take(Task(spec()), WorkerReport(spec().key, "finished", too_large))
     assert engine.queue == [[Task(spec(), alone=True)]]
-    engine._take(Task(spec(), alone=True), Report(spec().key, "finished", too_large))
+    engine._take(Task(spec(), alone=True), WorkerReport(spec().key, "finished", too_large))
     assert watch.statuses == {spec().key: "failed"}
 
 

@@ -14,17 +14,16 @@ import pytest
 from rich.console import Console
 
 from icone.errors import InputError
-from icone.paper import grids
 from icone.paper.accuracy_figures import sensitivity
-from icone.paper.catalogue import EXPERIMENTS
+from icone.paper.experiments import EXPERIMENTS
+from icone.paper.experiments.base import Scene
+from icone.paper.experiments.memory_cost import memory_table, read_measurements
 from icone.paper.frames import collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, listing_table
-from icone.paper.memory_cost import memory_table, read_measurements
 from icone.paper.options import Options
-from icone.paper.presentations import Scene, hyperparameters, supervised
 from icone.paper.show import setting_line, show
 from icone.paper.store import Store
-from icone.paper.synthetic_measures import circle_figures, class_alignment
+from icone.paper.synthetic_measures import circle_metrics, class_alignment
 from icone.paper.tables import reasons
 
 
@@ -76,7 +75,12 @@ def test_what_is_the_papers_setting_is_said(name: str, options: Options, line: s
 
 def test_the_table_of_settings_hides_no_difference(told: Store) -> None:
     """The printed dimension is that of the anchors too; ours have another."""
-    values = hyperparameters(Scene("hyperparameters", collect([], told.results()), told)).tables[0].values
+    values = (
+        EXPERIMENTS["hyperparameters"]
+        .present(Scene("hyperparameters", collect([], told.results()), told))
+        .tables[0]
+        .values
+    )
     differs = set(values[values["difference"] == "differs"]["row"])
     assert differs == {"learning rate", "embedding dimension", "anchor initialisation"}
 
@@ -84,8 +88,8 @@ def test_the_table_of_settings_hides_no_difference(told: Store) -> None:
 def test_the_supervised_table_has_paper_ours_and_difference(
     told: Store, fabricated: Callable[[str, int, int], float]
 ) -> None:
-    results = collect(grids.supervised(Options(smoke=True)), told.results())
-    tables = supervised(Scene("supervised", results, told)).tables
+    results = collect(EXPERIMENTS["supervised"].grid(Options(smoke=True)), told.results())
+    tables = EXPERIMENTS["supervised"].present(Scene("supervised", results, told)).tables
     values = tables[0].values
     cell = values.query("row == 'IConE-Class' and dims == 3 and batch_size == 8").iloc[0]
     ours = 100 * np.mean([fabricated("icone_class", 8, seed) for seed in (0, 1)])
@@ -183,7 +187,7 @@ def test_the_list_counts_what_is_done(told: Store) -> None:
     Console(file=io.StringIO(), width=150).print(listing_table(list(lines.values())))
 
 
-def test_circle_figures_are_what_their_names_say() -> None:
+def test_circle_metrics_are_what_their_names_say() -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 3
     angle = 2 * np.pi * labels / 3 + 0.05 * rng.standard_normal(60)
@@ -192,6 +196,6 @@ def test_circle_figures_are_what_their_names_say() -> None:
         ((z[i] - z[j]) ** 2).sum() for i in range(60) for j in range(60) if i != j and labels[i] == labels[j]
     ]  # by a loop
     assert class_alignment(z, labels) == pytest.approx(np.mean(pairs))
-    figures = circle_figures(z, labels, np.arange(0, 60, 2), np.arange(1, 60, 2))
+    figures = circle_metrics(z, labels, np.arange(0, 60, 2), np.arange(1, 60, 2))
     assert figures["knn_5"] == figures["linear_probe"] == 1.0
     assert figures["silhouette"] > 0.9

@@ -21,14 +21,13 @@ from PIL import Image
 
 from icone.data.identity import file_digest
 from icone.errors import InputError
-from icone.paper.catalogue import EXPERIMENTS
 from icone.paper.engines.events import Task
-from icone.paper.grids import dataset_sizes, stability_2d
+from icone.paper.experiments import EXPERIMENTS
 from icone.paper.listing import experiment_lines
 from icone.paper.options import Options
 from icone.paper.outcome import Outcome, Point
 from icone.paper.results import COLUMNS
-from icone.paper.show import chosen_options
+from icone.paper.show import remembered_options
 from icone.paper.spec import RunSpec, spec_from_json
 from icone.paper.store import Store
 from icone.paper.sweep import _missing
@@ -120,12 +119,12 @@ def test_many_runs_read_their_data_once_and_the_next_sweep_sees_what_changed(
 
     monkeypatch.setattr("icone.paper.contents.file_digest", counted)
     options = Options(datasets=(str(folder),))
-    first = {cell.spec.key for cell in stability_2d(options)}
+    first = {cell.spec.key for cell in EXPERIMENTS["batch-size-2d"].grid(options)}
     assert len(first) == 8 * 7 * 5
     assert sorted(read) == sorted(folder.rglob("*.bmp"))
-    assert {cell.spec.key for cell in stability_2d(options)} == first
+    assert {cell.spec.key for cell in EXPERIMENTS["batch-size-2d"].grid(options)} == first
     _repaint(folder / "b" / "0.bmp")
-    assert {cell.spec.key for cell in stability_2d(options)}.isdisjoint(first)
+    assert {cell.spec.key for cell in EXPERIMENTS["batch-size-2d"].grid(options)}.isdisjoint(first)
 
 
 def test_a_run_keeps_its_name_where_its_data_is_not(tmp_path: Path, spec: MakeSpec) -> None:
@@ -281,11 +280,11 @@ def test_a_read_only_store_can_be_read(nobody: Path, spec: MakeSpec) -> None:
 
 def test_a_damaged_request_is_passed_over(store: Store) -> None:
     store.remember("geometry", Options(seeds=2).to_json())
-    assert chosen_options(EXPERIMENTS["geometry"], Options(), store).seeds == 2
+    assert remembered_options(EXPERIMENTS["geometry"], Options(), store).seeds == 2
     for text in ("{", "7", '{"seeds": "two"}', '{"seeds": 0}'):
         (store.folder / "requests" / "geometry.json").write_text(text)
         store.notes.clear()
-        assert chosen_options(EXPERIMENTS["geometry"], Options(), store) == Options()
+        assert remembered_options(EXPERIMENTS["geometry"], Options(), store) == Options()
         assert any("geometry" in note for note in store.notes), text
 
 
@@ -299,7 +298,7 @@ def test_missing_stores_are_named(store: Store, tmp_path: Path) -> None:
 
 def test_ten_thousand_finished_runs_list_in_about_a_second(store: Store) -> None:
     outcome = Outcome(status="done", metrics={f"metric_{i}": i / 7 for i in range(15)}, seconds=9.0).to_json()
-    cells = dataset_sizes(Options(seeds=7))[:10_000]
+    cells = EXPERIMENTS["dataset-size"].grid(Options(seeds=7))[:10_000]
     assert len({cell.spec.key for cell in cells}) == 10_000
     for cell in cells:
         content = json.dumps({"spec": cell.spec.to_json(), "outcome": outcome})

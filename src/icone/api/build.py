@@ -20,7 +20,7 @@ from icone.data.sources.objects import describe_object
 from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, num_features
 from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
-from icone.methods import Method, Setting, build_method, method_class, register
+from icone.methods import Method, Setting, build_method, method_class, option_texts, register
 from icone.nn import convert_batch_norm
 from icone.recipe import initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
@@ -49,7 +49,7 @@ def describe_objects(
     settings: dict[str, Any] = {
         "source": os.fspath(source) if isinstance(source, (str, os.PathLike)) else OBJECT + describe_object(source),
         "encoder": encoder,
-        "options": tuple(_option(*pair) for pair in options.items()) if isinstance(options, Mapping) else options,
+        "options": option_texts(options) if isinstance(options, Mapping) else options,
         "labels": labels if isinstance(labels, (str, os.PathLike)) else None,
     }
     network = built = function = None
@@ -65,7 +65,7 @@ def describe_objects(
     if network is not None:
         settings["encoder"] = OBJECT + _class_path(network)
     if isinstance(method, type) and issubclass(method, Method):
-        settings["method"] = register(method)
+        settings["method"] = register(method).name
     elif isinstance(method, str):
         settings["method"] = method
     else:
@@ -77,11 +77,6 @@ def describe_objects(
     else:
         settings["views"] = views if num_views is None else num_views
     return settings, Given(encoder=None if built else network, views=function, method=built)
-
-
-def _option(name: str, value: object) -> str:
-    """An option as the command line writes it."""
-    return f"{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
 def _class_path(thing: Any) -> str:

@@ -22,6 +22,7 @@ from icone.errors import InputError
 from icone.evaluation.assessment import Partition, assess, run_probes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
+from icone.evaluation.metrics import metric_value, metrics_shown
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.methods import method_class
@@ -251,25 +252,6 @@ def _views(
     return extract_views(encoder, dataset, rows, LIDAR_VIEWS), classes
 
 
-ROWS = {
-    "linear_probe": "linear probe, balanced accuracy (%)",
-    "knn_1": "kNN-1, balanced accuracy (%)",
-    "knn_5": "kNN-5, balanced accuracy (%)",
-    "knn_20": "kNN-20, balanced accuracy (%)",
-    "minority": "linear probe, minority classes (%)",
-    "recognition": "views nearer to their own sample than to another (%)",
-    "rankme": "RankMe",
-    "variance_rank": "directions that hold the variance",
-    "effective_rank": "effective rank",
-    "lidar": "LiDAR",
-    "alignment": "alignment (lower: views agree)",
-    "uniformity": "uniformity (lower: more spread)",
-    "first_component": "variance in the first component (%)",
-    "mean_cosine": "mean cosine between samples",
-}
-PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "recognition", "first_component"}
-
-
 def result_table(result: dict[str, Any]) -> Table:
     """The metrics of `evaluate` as a table, untrained encoder first where it was measured."""
     columns = [name for name in ("untrained", "trained") if name in result]
@@ -277,26 +259,15 @@ def result_table(result: dict[str, Any]) -> Table:
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
-    for key, title in ROWS.items():
-        values = [figure(result[name], key) for name in columns]
-        if all(value is not None for value in values):
-            scale, digits = (100, 1) if key in PERCENT else (1, 4 if key == "mean_cosine" else 2)
-            table.add_row(
-                title,
-                *(f"{scale * value:.{digits}f}" for value in values if value is not None),
-            )
+    for metric in metrics_shown("evaluation"):
+        values = [metric_value(result[name], metric) for name in columns]
+        texts = [metric.text(value) for value in values if value is not None]
+        if len(texts) == len(columns):
+            table.add_row(metric.heading, *texts)
     return table
-
-
-def figure(figures: dict[str, Any], key: str) -> float | None:
-    """The number under one of `ROWS`: a geometry figure, or the balanced accuracy of a probe."""
-    value = figures.get("linear_probe" if key == "minority" else key)
-    if isinstance(value, dict):
-        value = value["minority_accuracy" if key == "minority" else "balanced_accuracy"]
-    return None if value is None else float(value)
 
 
 def notes(result: dict[str, Any]) -> list[str]:
     """Sentences from the probes that a reader should know."""
-    figures = result["trained"]
-    return [f"{name}: {value['note']}" for name, value in figures.items() if isinstance(value, dict) and value["note"]]
+    measured = result["trained"]
+    return [f"{name}: {value['note']}" for name, value in measured.items() if isinstance(value, dict) and value["note"]]

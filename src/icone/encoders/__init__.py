@@ -4,23 +4,25 @@ from icone.encoders.regions import Region, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
+    ENCODERS,
     MLP,
-    VOLUME_ENCODERS,
     adopt_encoder,
     build_encoder,
     check_batch_norm,
     num_features,
+    register_encoder,
 )
 
 __all__ = [
     "DEFAULT_ENCODER",
     "DEFAULT_FEATURES",
+    "ENCODERS",
     "MLP",
-    "VOLUME_ENCODERS",
     "Region",
     "adopt_encoder",
     "build_encoder",
     "check_batch_norm",
     "num_features",
     "regions",
+    "register_encoder",
 ]

@@ -1,8 +1,12 @@
-"""Encoders by name: timm for images, MONAI's residual networks for volumes, an MLP for points."""
+"""Encoders by name: timm for images, MONAI's residual networks for volumes, an MLP for points, and your own.
+
+Adding one: `register_encoder(name, builder, spatial_dims)`.
+"""
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -16,7 +20,8 @@ from icone.errors import InputError, UndefinedError, unknown_name
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
 DEFAULT_FEATURES = {0: 64, 2: 384, 3: 512}
 """Size of the representation of the default encoders."""
-VOLUME_ENCODERS = ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")
+KINDS = {0: "points", 2: "images", 3: "volumes"}
+Builder = Callable[..., nn.Module]
 SMALLEST_VOLUME = 16
 """The networks halve a volume five times; from a smaller one the last two stages would see a single voxel."""
 
@@ -49,22 +54,40 @@ def build_encoder(
         raise InputError(f"spatial_dims must be 0 (points), 2 (images) or 3 (volumes), got {spatial_dims}")
     name = DEFAULT_ENCODER[spatial_dims] if name == "auto" else name
     shape = (size,) * spatial_dims if isinstance(size, int) else tuple(size)
-    if spatial_dims == 0:
-        return _points(name, in_channels, features)
-    if spatial_dims == 3:
-        return _volumes(name, in_channels, shape, norm, width, features)
-    return _images(name, in_channels, shape, features)
+    builder = ENCODERS[spatial_dims].get(name)
+    if builder is None and spatial_dims != 2:
+        raise unknown_name(f"encoder for {KINDS[spatial_dims]}", name, ENCODERS[spatial_dims])
+    if builder is None:
+        builder = partial(_timm, name)  # any of timm's names works for images
+    settings = {"in_channels": in_channels, "size": shape, "norm": norm, "width": width, "features": features}
+    taken = inspect.signature(builder).parameters
+    network = builder(**{setting: value for setting, value in settings.items() if setting in taken})
+    if not isinstance(getattr(network, "num_features", None), int):
+        raise InputError(f"encoder {name} does not say how many features it has: set its attribute num_features")
+    return network
 
 
-def _images(name: str, in_channels: int, shape: tuple[int, ...], features: int | None) -> nn.Module:
+def register_encoder(name: str, builder: Builder, spatial_dims: int) -> None:
+    """Add an encoder of your own for points (0), images (2) or volumes (3) under a name.
+
+    `builder` is called with those of the keyword arguments in_channels, size, norm, width and features that it takes,
+    and returns an untrained module `(B, in_channels, *size) -> (B, num_features)` with the attribute `num_features`.
+    """
+    if spatial_dims not in ENCODERS:
+        raise InputError(f"spatial_dims must be 0 (points), 2 (images) or 3 (volumes), got {spatial_dims}")
+    if name in ENCODERS[spatial_dims] or name == "auto":
+        raise InputError(f"there is an encoder {name} for {KINDS[spatial_dims]} already: give yours another name")
+    ENCODERS[spatial_dims][name] = builder
+
+
+def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int | None) -> nn.Module:
     import timm
 
-    if name in VOLUME_ENCODERS or name == "mlp":
+    if foreign := [KINDS[dims] for dims, known in ENCODERS.items() if name in known]:
         raise InputError(
-            f"encoder {name} is not for 2D images; the default is {DEFAULT_ENCODER[2]}, any timm name works"
+            f"encoder {name} is for {foreign[0]} and not for 2D images; the default is {DEFAULT_ENCODER[2]}, "
+            "any timm name works"
         )
-    if name == DEFAULT_ENCODER[2]:
-        name = "vit_small_patch16_224"
     architecture, _, tag = name.partition(".")
     if tag and timm.is_model(architecture):
         raise InputError(
@@ -72,14 +95,14 @@ def _images(name: str, in_channels: int, shape: tuple[int, ...], features: int |
             f"write {architecture}"
         )
     if not timm.is_model(name):
-        raise unknown_name("encoder", name, [DEFAULT_ENCODER[2], *timm.list_models()])
+        raise unknown_name("encoder", name, [*ENCODERS[2], *timm.list_models()])
     outputs = features or 0
     try:
-        network = timm.create_model(name, in_chans=in_channels, num_classes=outputs, img_size=shape)
+        network = timm.create_model(name, in_chans=in_channels, num_classes=outputs, img_size=size)
     except TypeError:  # convolutional networks take any size and no such argument
         network = timm.create_model(name, in_chans=in_channels, num_classes=outputs)
     except (AssertionError, ValueError) as error:
-        raise InputError(f"encoder {name} cannot take images of {_edges(shape)}: {error}") from error
+        raise InputError(f"encoder {name} cannot take images of {_edges(size)}: {error}") from error
     if features:
         network.num_features = cast(Any, features)
     embedding = cast(Any, getattr(network, "patch_embed", None))
@@ -87,25 +110,23 @@ def _images(name: str, in_channels: int, shape: tuple[int, ...], features: int |
     if isinstance(patches, nn.Conv2d) and patches.kernel_size == patches.stride:
         embedding.proj = PatchConv2d.of(patches)
     patch = getattr(getattr(network, "patch_embed", None), "patch_size", (1, 1))
-    if any(edge % p for edge, p in zip(shape, patch, strict=True)):
+    if any(edge % p for edge, p in zip(size, patch, strict=True)):
         raise InputError(
-            f"encoder {name} cuts images into patches of {_edges(patch)}, which {_edges(shape)} does not "
+            f"encoder {name} cuts images into patches of {_edges(patch)}, which {_edges(size)} does not "
             "divide into: choose a --size that is a multiple of the patch"
         )
-    _try_out(network, name, (in_channels, *shape))
+    _try_out(network, name, (in_channels, *size))
     return network
 
 
-def _volumes(
-    name: str, in_channels: int, shape: tuple[int, ...], norm: str, width: float, features: int | None
+def _resnet3d(
+    name: str, *, in_channels: int, size: tuple[int, ...], norm: str, width: float, features: int | None
 ) -> nn.Module:
     from icone.encoders.resnet3d import VolumeResNet
 
-    if name not in VOLUME_ENCODERS:
-        raise unknown_name("encoder for volumes", name, VOLUME_ENCODERS)
-    if min(shape) < SMALLEST_VOLUME:
+    if min(size) < SMALLEST_VOLUME:
         raise InputError(
-            f"a volume of {_edges(shape)} does not survive the strides of {name}: "
+            f"a volume of {_edges(size)} does not survive the strides of {name}: "
             f"every edge needs {SMALLEST_VOLUME} voxels or more (--size {SMALLEST_VOLUME})"
         )
     if norm not in NORMS:
@@ -146,10 +167,16 @@ class MLP(nn.Module):
         return output
 
 
-def _points(name: str, in_channels: int, features: int | None) -> nn.Module:
-    if name != "mlp":
-        raise InputError(f"encoder {name} is not for points; the only one is mlp")
+def _mlp(*, in_channels: int, features: int | None) -> nn.Module:
     return MLP(in_channels, features or DEFAULT_FEATURES[0])
+
+
+ENCODERS: dict[int, dict[str, Builder]] = {
+    0: {"mlp": _mlp},
+    2: {"vit_small_patch16": partial(_timm, "vit_small_patch16_224")},
+    3: {name: partial(_resnet3d, name) for name in ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")},
+}
+"""Builders by number of spatial dimensions and name; for images also all names of timm."""
 
 
 @torch.no_grad()

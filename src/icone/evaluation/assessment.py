@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.evaluation import geometry
-from icone.evaluation.inputs import FloatArray
+from icone.evaluation.metrics import METRICS, UNTRAINED, Array, Embedding, Groups, Metric, metrics_shown
 from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
-from icone.evaluation.recognition import recognition
-
-Features = npt.NDArray[np.float32]
-Groups = npt.NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -28,65 +24,51 @@ class Partition:
     minority: Sequence[str] | None = None
 
 
-def geometry_figures(features: Features, view_features: Features | None, groups: Groups = None) -> dict[str, float]:
-    """What the verdict and the plots need of features (N, d), and of random views (n, V, d) where there are any.
+def geometry_metrics(features: Array, views: Array | None, groups: Groups = None) -> dict[str, float]:
+    """What is measured while training, and what the verdict needs, of features (N, d) and random views (n, V, d).
 
     As in the paper, geometry is measured on standardised features; first component and mean cosine are those of
     the features as they are. `rank_limit` is the largest rank that centred features of this shape can have.
     `groups` (n,) are the classes that an encoder was taught to unite.
     """
-    standardized = geometry.standardize(features)
-    figures = {
-        "rankme": geometry.rankme(standardized),
-        "variance_rank": geometry.variance_rank(standardized),
-        "rank_limit": float(min(len(features) - 1, features.shape[1])),
-        "first_component": geometry.first_component_share(features),
-        "mean_cosine": geometry.mean_cosine(features),
-        "uniformity": geometry.uniformity(standardized),
-    }
-    if view_features is not None:
-        views = _standardize_views(view_features)
-        figures["alignment"] = geometry.alignment(views)
-        recognised = recognition(views, groups)
-        if recognised is not None:
-            figures |= {"recognition": recognised.share, "recognition_error": recognised.error}
-    return figures
+    return _geometry(Embedding(features, views, groups), metrics_shown("training"))
 
 
-def beside_untrained(figures: Mapping[str, float], untrained: Mapping[str, float]) -> dict[str, float]:
+def _geometry(embedding: Embedding, metrics: Iterable[Metric]) -> dict[str, float]:
+    values = {metric.name: metric.measure(embedding) for metric in metrics if metric.measure is not None}
+    limit = float(min(len(embedding.features) - 1, embedding.features.shape[1]))
+    error = None if embedding.recognised is None else embedding.recognised.error
+    found = {**values, "rank_limit": limit, "recognition_error": error}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def with_untrained(metrics: Mapping[str, float], untrained: Mapping[str, float]) -> dict[str, float]:
     """Metrics of one epoch with those of the encoder before training, `untrained_…`, in one dictionary."""
-    return {**figures, **{f"untrained_{name}": value for name, value in untrained.items()}}
+    return {**metrics, **{f"{UNTRAINED}{name}": value for name, value in untrained.items()}}
 
 
 def assess(
-    features: Features,
-    view_features: Features | None,
+    features: Array,
+    views: Array | None,
     probes: Mapping[str, ProbeResult] | None = None,
     groups: Groups = None,
 ) -> dict[str, Any]:
     """All metrics of one encoder as a dictionary that JSON can hold.
 
-    `features` (N, d) are those of the deterministic views; `view_features` (n, V, d) those of random ones, for
-    LiDAR, alignment and recognition; `probes` come from `run_probes`. `spectrum` holds the singular values of the
-    standardised features; `rankme_raw` is on the features as they are, where a common offset counts as a direction.
+    `features` (N, d) are those of the deterministic views; `views` (n, V, d) those of random ones, for LiDAR, alignment
+    and recognition; `probes` come from `run_probes`. `spectrum` holds the singular values of the standardised features;
+    `rankme_raw` is on the features as they are, where a common offset counts as a direction.
     """
-    spectrum = geometry.singular_values(geometry.standardize(features))
-    figures: dict[str, Any] = {
-        **geometry_figures(features, view_features, groups),
-        "effective_rank": geometry.entropy_rank(spectrum),
+    embedding = Embedding(features, views, groups)
+    return {
+        **_geometry(embedding, METRICS.values()),
         "rankme_raw": geometry.rankme(features),
-        "spectrum": [float(f"{value:.5g}") for value in spectrum],
+        "spectrum": [float(f"{value:.5g}") for value in geometry.singular_values(embedding.standardized)],
+        **{name: _plain(result) for name, result in (probes or {}).items()},
     }
-    if view_features is not None:
-        figures["lidar"] = geometry.lidar(_standardize_views(view_features))
-    return figures | {name: _plain(result) for name, result in (probes or {}).items()}
 
 
-def _standardize_views(views: Features) -> FloatArray:
-    return geometry.standardize(views.reshape(-1, views.shape[-1])).reshape(views.shape)
-
-
-def run_probes(features: Features, partition: Partition | None) -> dict[str, ProbeResult]:
+def run_probes(features: Array, partition: Partition | None) -> dict[str, ProbeResult]:
     """Linear probe and kNN-1/5/20 by name, as far as there are samples; none without a partition."""
     if partition is None:
         return {}

@@ -81,6 +81,8 @@ def rankme(x: Features) -> float:
 
         exp(−Σ p_k log p_k),   p_k = σ_k / ‖σ‖₁ + 1e-7
 
+    Garrido, Balestriero, Najman and LeCun 2022, arXiv:2210.02885.
+
     >>> round(rankme([[1.0, 0.0], [0.0, 1.0]]), 4)
     2.0
     """
@@ -109,6 +111,8 @@ def lidar(views: Features) -> float:
         exp(−Σ p_k log p_k),   p = λ / Σ λ,   λ the eigenvalues of Σ_w^(−½) Σ_b Σ_w^(−½)
 
     views: (n instances, q views, d); the usual number of views is 10. Instances that coincide give 1.
+
+    Thilak et al. 2023, arXiv:2312.04000.
     """
     views = _views(views, min_instances=2)
     n, q, d = views.shape
@@ -130,6 +134,7 @@ def alignment(views: Features) -> float:
         E ‖z̃ − z̃⁺‖²   over instances and all pairs of their views
 
     views: (instances, views, d). From 0 (views agree) to 4 (two views at opposite poles).
+    Wang and Isola 2020, arXiv:2005.10242.
 
     >>> alignment([[[1.0, 0.0], [0.0, 2.0]]])  # a right angle
     2.0
@@ -144,7 +149,7 @@ def uniformity(x: Features) -> float:
         log E_{i≠j} exp(−2 ‖z̃_i − z̃_j‖²)
 
     From 0 (all samples in one place) downwards: about −4 in high dimension when spread evenly. Exact up to
-    10,000 samples; of more, 10,000 drawn with a fixed seed stand for all.
+    10,000 samples; of more, 10,000 drawn with a fixed seed stand for all. Wang and Isola 2020, arXiv:2005.10242.
 
     >>> round(uniformity([[1.0, 0.0], [0.0, 1.0]]), 6)  # squared distance 2
     -4.0

@@ -13,7 +13,7 @@ from torch import Tensor
 from icone.data import Dataset
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows, kept_statistics
 from icone.errors import CollapseError
-from icone.evaluation.assessment import beside_untrained, geometry_figures
+from icone.evaluation.assessment import geometry_metrics, with_untrained
 from icone.evaluation.verdict import Verdict, judge_live
 from icone.methods import Method
 from icone.training import Display
@@ -88,20 +88,20 @@ class LiveProbe(Callback):
         began = time.monotonic()
         with kept_statistics(method.encoder):
             self._calibrate()
-            self.untrained = self._figures()
+            self.untrained = self._metrics()
         self.spent = time.monotonic() - began
 
     def measure(self, epoch: int) -> Row:
         if not self.plan.due(epoch):
             return {}
         began = time.monotonic()
-        figures = beside_untrained(self._figures(), self.untrained) | {"instances": self.plan.instances}
+        metrics = with_untrained(self._metrics(), self.untrained) | {"instances": self.plan.instances}
         seconds, self.spent = self.spent + time.monotonic() - began, 0.0
-        return {"geometry": figures, "probe_seconds": round(seconds, 3)}
+        return {"geometry": metrics, "probe_seconds": round(seconds, 3)}
 
-    def _figures(self) -> dict[str, float]:
+    def _metrics(self) -> dict[str, float]:
         features = self._features().numpy()
-        return geometry_figures(features[:, 0], features, self.classes)
+        return geometry_metrics(features[:, 0], features, self.classes)
 
     def _calibrate(self) -> None:
         with kept_random_state(self.device, SEED):

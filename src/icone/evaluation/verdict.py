@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from icone.evaluation.comparison import RELEVANT, Difference
+from icone.evaluation.metrics import METRICS, UNTRAINED, sentence_case
 from icone.evaluation.recognition import Recognition
 
 State = Literal["collapsed", "worse than untrained", "no better than untrained", "learned", "unclear"]
@@ -46,9 +47,9 @@ RECOGNISED = 0.75
 labels find better or worse have the same recognition."""
 CONE_COSINE = 0.95
 LARGE_COMPONENT = 0.9
-JUDGED_PROBES = {"linear_probe": "Linear probe", "knn_5": "kNN-5"}
-"""What the verdict goes by where there are labels, and its title: one probe that weighs features, and one that does
-not. kNN-1 and kNN-20 say nothing else."""
+JUDGED_PROBES = ("linear_probe", "knn_5")
+"""What the verdict goes by where there are labels: one probe that weighs features, and one that does not. kNN-1 and
+kNN-20 say nothing else."""
 
 NOT_MEASURED = "the untrained encoder was not measured"
 TAUGHT = "the method was taught the labels of these samples, so they cannot test it"
@@ -110,7 +111,7 @@ class Verdict:
 def judge(
     after: Metrics, before: Metrics | None = None, probes: Mapping[str, Difference] | None = None, obstacle: str = ""
 ) -> Verdict:
-    """The verdict on the metrics of an encoder (`geometry_figures`) after and before training.
+    """The verdict on the metrics of an encoder (`geometry_metrics`) after and before training.
 
     `probes` are the differences of `JUDGED_PROBES` where there are labels. An `obstacle`, one of `OBSTACLES`, is the
     reason why being better or worse than before would mean nothing; only a collapse is looked for then.
@@ -145,8 +146,7 @@ def judge(
 
 def judge_live(geometry: Metrics, obstacle: str = "") -> Verdict:
     """The verdict on a line of the history: what the live probe found, and before training (`untrained_…`)."""
-    prefix = "untrained_"
-    before = {name.removeprefix(prefix): value for name, value in geometry.items() if name.startswith(prefix)}
+    before = {name.removeprefix(UNTRAINED): value for name, value in geometry.items() if name.startswith(UNTRAINED)}
     return judge(geometry, before if "rankme" in before else None, obstacle=obstacle)
 
 
@@ -220,7 +220,7 @@ def _recognition(metrics: Metrics) -> Recognition | None:
 
 def _evidence(after: Metrics, before: Metrics | None, probes: Mapping[str, Difference]) -> tuple[str, ...]:
     sentences = [
-        f"{JUDGED_PROBES[name]}: {100 * d.before:.1f} % before training, {100 * d.after:.1f} % after "
+        f"{sentence_case(METRICS[name].short)}: {100 * d.before:.1f} % before training, {100 * d.after:.1f} % after "
         f"({100 * d.value:+.1f} points, between {100 * d.low:+.1f} and {100 * d.high:+.1f}; {d.samples} test samples)."
         for name, d in probes.items()
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -28,14 +28,29 @@ class Setting:
     num_classes: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """What the comparison of all methods on generated volumes (`benchmarks/baselines.py`) holds a method to."""
+
+    batch_size: int = 16
+    """A batch size at which the method learns well."""
+    gain: float = 0.0
+    """Points of the linear probe that every seed gains at least over its untrained encoder."""
+    options: dict[str, object] = field(default_factory=dict)
+    """Options that suit 240 samples and an encoder of 0.2 M parameters: wide heads would take most of the time."""
+
+
 class Method(nn.Module, ABC):
-    """Owns its encoder, heads, moving copies, queues and tables; all of them in its `state_dict`.
+    """Owns its encoder, heads, EMA copies, queues and tables; all of them in its `state_dict`.
 
     A method obeys the step contract of docs/architecture.md: fixed shapes, no host synchronisation,
     and everything scheduled is a torch expression of the 0-d tensor `progress`.
     """
 
     name: ClassVar[str]
+    """What `--method` calls it."""
+    title: ClassVar[str]
+    """What tables and figures call it."""
     min_batch_size: ClassVar[int] = 1
     too_small: ClassVar[str] = ""
     """Why a batch below `min_batch_size` cannot work: the sentence of the error."""
@@ -46,6 +61,12 @@ class Method(nn.Module, ABC):
     """Clipping that belongs to the method; the configuration may override it."""
     paper_options: ClassVar[dict[str, object]] = {}
     """Options that the recipe of the paper sets, where they are not the defaults."""
+    small_options: ClassVar[dict[str, object]] = {}
+    """Options that keep a step in milliseconds on a CPU, for tests and `icone paper --smoke`."""
+    in_paper: ClassVar[bool] = False
+    """Whether the paper's experiments run it where no methods are asked for."""
+    learning: ClassVar[Learning] = Learning()
+    """What the comparison of all methods holds it to."""
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
 
@@ -99,8 +120,8 @@ class Method(nn.Module, ABC):
         """Parameters that weight decay leaves alone."""
         return []
 
-    def epoch_figures(self) -> dict[str, Tensor]:
-        """Figures of the method's own state that are worth a column in the history, once per epoch."""
+    def epoch_metrics(self) -> dict[str, Tensor]:
+        """Metrics of the method's own state that are worth a column in the history, once per epoch."""
         return {}
 
     def encoders(self) -> list[nn.Module]:

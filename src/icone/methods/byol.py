@@ -1,4 +1,4 @@
-"""BYOL: a view predicts what a slowly moving copy of the network says about another view."""
+"""BYOL: a view predicts what an EMA copy of the network says about another view."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Share
 from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead, smallest_batch
 from icone.nn.losses import bootstrap, weighted_sum
 
 
 class BYOL(Method):
-    """A view predicts what a slowly moving copy of the network says about another view."""
+    """A view predicts what an EMA copy of the network says about another view.
+
+    Grill et al. 2020, arXiv:2006.07733.
+    """
 
     name: ClassVar[str] = "byol"
+    title: ClassVar[str] = "BYOL"
+    in_paper: ClassVar[bool] = True
+    small_options: ClassVar[dict[str, object]] = {"hidden": 32, "out": 16}
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=13, options={"hidden": 512})
     prevents_collapse: ClassVar[str] = "predictor and a slow target, helped by BatchNorm over the batch"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = (
@@ -30,9 +38,9 @@ class BYOL(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        momentum: float = 0.99,
-        hidden: int = 4096,
-        out: int = 256,
+        momentum: Share = 0.99,
+        hidden: Count = 4096,
+        out: Count = 256,
         head_norm: str = "batch",
     ) -> None:
         super().__init__(encoder, setting, smallest_batch=smallest_batch(head_norm, setting.num_views))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
 from icone.nn.losses import weighted_sum
 
 
@@ -16,6 +16,9 @@ class CrossEntropy(Method):
     """A linear classifier on the features tells the class of every view."""
 
     name: ClassVar[str] = "cross_entropy"
+    title: ClassVar[str] = "Cross-Entropy"
+    in_paper: ClassVar[bool] = True
+    learning: ClassVar[Learning] = Learning(batch_size=1, gain=37)
     prevents_collapse: ClassVar[str] = "labels"
     needs_labels: ClassVar[bool] = True
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from icone.encoders import Region, num_features
 from icone.errors import unknown_name
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Positive, Weight, Width
 from icone.nn import AnchorTable, IConELoss, convert_batch_norm
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.nn.diversity import SideStream
@@ -51,9 +52,15 @@ class IConE(Anchored):
     """Views are pulled to their instance's anchor; anchors repel one another over the whole dataset.
 
     Both happen in the space of a projection head, as in SimCLR; with `out` = 0 in that of the features, as printed.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
     """
 
     name: ClassVar[str] = "icone"
+    title: ClassVar[str] = "IConE"
+    in_paper: ClassVar[bool] = True
+    learning: ClassVar[Learning] = Learning(batch_size=4, gain=16, options={"hidden": 512})
     prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
     paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone"]
@@ -63,14 +70,14 @@ class IConE(Anchored):
         encoder: nn.Module,
         setting: Setting,
         *,
-        hidden: int = HEAD_HIDDEN,
-        out: int = HEAD_OUT,
+        hidden: Count = HEAD_HIDDEN,
+        out: Width = HEAD_OUT,
         diversity: str = "orthogonality",
         normalisation: str = "anchor",
-        view_weight: float = VIEW_WEIGHT,
-        anchor_weight: float = 1.0,
-        diversity_weight: float = 1.0,
-        init_std: float = ANCHOR_STD,
+        view_weight: Weight = VIEW_WEIGHT,
+        anchor_weight: Weight = 1.0,
+        diversity_weight: Weight = 1.0,
+        init_std: Positive = ANCHOR_STD,
         init_unit: bool = False,
         start_at: str = "features",
         decay_anchors: bool = True,
@@ -115,7 +122,7 @@ class IConE(Anchored):
     def undecayed(self) -> list[nn.Parameter]:
         return [] if self.decay_anchors else [self.objective.anchors.weight]
 
-    def epoch_figures(self) -> dict[str, Tensor]:
+    def epoch_metrics(self) -> dict[str, Tensor]:
         return {"anchor_cosine": self.objective.anchors.mean_cosine()}
 
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Positive, Weight
 from icone.nn import IConELoss
 from icone.recipe import PAPER_OPTIONS, VIEW_WEIGHT
 
@@ -16,9 +17,15 @@ class IConEClass(Method):
     """Views are pulled to the prototype of their class; prototypes repel one another.
 
     It is IConE with a table of C anchors that is addressed by label.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
     """
 
     name: ClassVar[str] = "icone_class"
+    title: ClassVar[str] = "IConE-Class"
+    in_paper: ClassVar[bool] = True
+    learning: ClassVar[Learning] = Learning(batch_size=1, gain=26)
     prevents_collapse: ClassVar[str] = "repulsion of prototypes, one per class"
     needs_labels: ClassVar[bool] = True
     paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone_class"]
@@ -29,10 +36,10 @@ class IConEClass(Method):
         setting: Setting,
         *,
         normalisation: str = "anchor",
-        view_weight: float = VIEW_WEIGHT,
-        anchor_weight: float = 1.0,
-        diversity_weight: float = 1.0,
-        init_std: float = 0.02,
+        view_weight: Weight = VIEW_WEIGHT,
+        anchor_weight: Weight = 1.0,
+        diversity_weight: Weight = 1.0,
+        init_std: Positive = 0.02,
     ) -> None:
         super().__init__(encoder, setting)
         self.objective = IConELoss(
@@ -48,5 +55,5 @@ class IConEClass(Method):
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         return self.objective.terms(self.encode(views), label)
 
-    def epoch_figures(self) -> dict[str, Tensor]:
+    def epoch_metrics(self) -> dict[str, Tensor]:
         return {"prototype_cosine": self.objective.anchors.mean_cosine()}

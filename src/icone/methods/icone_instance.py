@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.errors import InputError
-from icone.methods.base import Setting
+from icone.methods.base import Learning, Setting
 from icone.methods.icone import Anchored
+from icone.methods.ranges import Positive, Share, Weight
 from icone.nn.anchors import AnchorTable, diversity_function
 from icone.nn.losses import anchor_alignment, class_alignment, view_consistency, weighted_sum
 from icone.recipe import CLASS_SHARE, PAPER_OPTIONS, VIEW_WEIGHT
@@ -20,9 +21,15 @@ class IConEInstance(Anchored):
 
     A view is pulled to its own anchor with weight 1 − `class_share`, and with `class_share` to all anchors of
     its class alike, its own among them. As printed ("pulls views toward same-class anchors") `class_share` is 1.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
     """
 
     name: ClassVar[str] = "icone_instance"
+    title: ClassVar[str] = "IConE-Instance"
+    in_paper: ClassVar[bool] = True
+    learning: ClassVar[Learning] = Learning(batch_size=1, gain=31)
     prevents_collapse: ClassVar[str] = "repulsion of anchors of different classes"
     needs_labels: ClassVar[bool] = True
     per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
@@ -35,12 +42,12 @@ class IConEInstance(Anchored):
         encoder: nn.Module,
         setting: Setting,
         *,
-        class_share: float = CLASS_SHARE,
+        class_share: Share = CLASS_SHARE,
         normalisation: str = "anchor",
-        view_weight: float = VIEW_WEIGHT,
-        anchor_weight: float = 1.0,
-        diversity_weight: float = 1.0,
-        init_std: float = 0.02,
+        view_weight: Weight = VIEW_WEIGHT,
+        anchor_weight: Weight = 1.0,
+        diversity_weight: Weight = 1.0,
+        init_std: Positive = 0.02,
         start_at: str = "features",
     ) -> None:
         super().__init__(encoder, setting, start_at)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.errors import InputError
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Positive, Share
 from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import info_nce, weighted_sum
@@ -19,11 +20,19 @@ from icone.nn.losses import info_nce, weighted_sum
 class MoCo(Method):
     """A view recognises another view of its instance among a queue of earlier keys.
 
-    The first view asks; the others, through a slowly moving copy of the network, are its keys. A queue longer
+    The first view asks; the others, through an EMA copy of the network, are its keys. A queue longer
     than the dataset (4096 by default) holds stale keys of the query's own instance among its negatives.
+
+    Chen, Fan, Girshick and He 2020, arXiv:2003.04297 (v2); He, Fan, Wu, Xie and Girshick 2019, arXiv:1911.05722.
     """
 
     name: ClassVar[str] = "moco"
+    title: ClassVar[str] = "MoCo v2"
+    in_paper: ClassVar[bool] = True
+    small_options: ClassVar[dict[str, object]] = {"queue_size": 32, "out": 16}
+    # A queue longer than the dataset would hold stale keys of the query's own instance; and it starts with random
+    # vectors, which teach nothing until they are replaced.
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=11, options={"queue_size": 64, "temperature": 0.1})
     prevents_collapse: ClassVar[str] = "negatives from a queue"
 
     queue: Tensor
@@ -34,10 +43,10 @@ class MoCo(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        temperature: float = 0.2,
-        momentum: float = 0.99,
-        queue_size: int = 4096,
-        out: int = 128,
+        temperature: Positive = 0.2,
+        momentum: Share = 0.99,
+        queue_size: Count = 4096,
+        out: Count = 128,
     ) -> None:
         super().__init__(encoder, setting)
         if queue_size < 1:

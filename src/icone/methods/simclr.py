@@ -7,15 +7,23 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Positive
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import nt_xent, weighted_sum
 
 
 class SimCLR(Method):
-    """The views of an instance recognise one another among the rest of the batch."""
+    """The views of an instance recognise one another among the rest of the batch.
+
+    Chen, Kornblith, Norouzi and Hinton 2020, arXiv:2002.05709.
+    """
 
     name: ClassVar[str] = "simclr"
+    title: ClassVar[str] = "SimCLR"
+    in_paper: ClassVar[bool] = True
+    small_options: ClassVar[dict[str, object]] = {"hidden": 32, "out": 16}
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=23, options={"hidden": 512})
     prevents_collapse: ClassVar[str] = "negatives from the batch"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = (
@@ -27,9 +35,9 @@ class SimCLR(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        temperature: float = 0.5,
-        hidden: int = 2048,
-        out: int = 128,
+        temperature: Positive = 0.5,
+        hidden: Count = 2048,
+        out: Count = 128,
         head_norm: str = "batch",
     ) -> None:
         super().__init__(encoder, setting)

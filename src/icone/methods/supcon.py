@@ -7,15 +7,23 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Positive
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import sup_con, weighted_sum
 
 
 class SupCon(Method):
-    """Views recognise the views of their class among the rest of the batch."""
+    """Views recognise the views of their class among the rest of the batch.
+
+    Khosla et al. 2020, arXiv:2004.11362.
+    """
 
     name: ClassVar[str] = "supcon"
+    title: ClassVar[str] = "SupCon"
+    in_paper: ClassVar[bool] = True
+    small_options: ClassVar[dict[str, object]] = {"out": 16}
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=22)
     prevents_collapse: ClassVar[str] = "other classes in the batch"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = (
@@ -23,7 +31,7 @@ class SupCon(Method):
     )
     needs_labels: ClassVar[bool] = True
 
-    def __init__(self, encoder: nn.Module, setting: Setting, *, temperature: float = 0.1, out: int = 128) -> None:
+    def __init__(self, encoder: nn.Module, setting: Setting, *, temperature: Positive = 0.1, out: Count = 128) -> None:
         super().__init__(encoder, setting)
         self.temperature = temperature
         dim = num_features(encoder)

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Positive
 from icone.nn.heads import ProjectionHead, frozen_in_first_epoch
 from icone.nn.losses import swapped_prediction, weighted_sum
 
@@ -19,9 +20,15 @@ class SwAV(Method):
 
     The assignment spreads the batch evenly over the prototypes; those are unit vectors and stay as they were
     drawn during the first epoch.
+
+    Caron, Misra, Mairal, Goyal, Bojanowski and Joulin 2020, arXiv:2006.09882.
     """
 
     name: ClassVar[str] = "swav"
+    title: ClassVar[str] = "SwAV"
+    in_paper: ClassVar[bool] = True
+    small_options: ClassVar[dict[str, object]] = {"prototypes": 12, "hidden": 32, "out": 16}
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=11, options={"hidden": 512})
     prevents_collapse: ClassVar[str] = "even assignment of the batch to prototypes"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = (
@@ -34,12 +41,12 @@ class SwAV(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        prototypes: int = 300,
-        temperature: float = 0.1,
-        epsilon: float = 0.05,
-        iterations: int = 3,
-        hidden: int = 2048,
-        out: int = 128,
+        prototypes: Count = 300,
+        temperature: Positive = 0.1,
+        epsilon: Positive = 0.05,
+        iterations: Count = 3,
+        hidden: Count = 2048,
+        out: Count = 128,
         head_norm: str = "batch",
     ) -> None:
         super().__init__(encoder, setting)

@@ -7,15 +7,23 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from icone.encoders import num_features
-from icone.methods.base import Method, Setting
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Weight
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import covariance, invariance, variance, weighted_sum
 
 
 class VICReg(Method):
-    """Views agree, while every dimension varies over the batch and no two dimensions correlate."""
+    """Views agree, while every dimension varies over the batch and no two dimensions correlate.
+
+    Bardes, Ponce and LeCun 2021, arXiv:2105.04906.
+    """
 
     name: ClassVar[str] = "vicreg"
+    title: ClassVar[str] = "VICReg"
+    in_paper: ClassVar[bool] = True
+    small_options: ClassVar[dict[str, object]] = {"hidden": 32}
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=19, options={"hidden": 512})
     prevents_collapse: ClassVar[str] = "variance and covariance over the batch"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = (
@@ -27,10 +35,10 @@ class VICReg(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        invariance_weight: float = 25.0,
-        variance_weight: float = 25.0,
-        covariance_weight: float = 1.0,
-        hidden: int = 2048,
+        invariance_weight: Weight = 25.0,
+        variance_weight: Weight = 25.0,
+        covariance_weight: Weight = 1.0,
+        hidden: Count = 2048,
         head_norm: str = "batch",
     ) -> None:
         super().__init__(encoder, setting)

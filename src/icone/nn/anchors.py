@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,9 @@ from icone.nn.losses import anchor_alignment, view_consistency, weighted_sum
 
 class AnchorTable(nn.Module):
     """One learnable anchor per instance: raw parameters are updated, unit vectors are used.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
 
     >>> AnchorTable(5, 8)(torch.tensor([0, 3])).norm(dim=1).allclose(torch.ones(2))
     True
@@ -57,6 +61,9 @@ class AnchorTable(nn.Module):
 
 class IConELoss(nn.Module):
     """The objective with its anchors, for training loops of one's own.
+
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
 
     L = view_weight·L_vv + anchor_weight·L_vi + diversity_weight·L_div, with L_vv = mean over pairs of views of
     1 − cos, L_vi = mean of 1 − cos(view, own anchor), L_div over the whole table. The anchors are parameters: hand
@@ -146,11 +153,14 @@ class IConELoss(nn.Module):
 
 
 def diversity_function(name: str, normalisation: str) -> Callable[..., Tensor]:
-    """The diversity term of this name, as a function of the table; only the orthogonalities have normalisations."""
+    """The diversity term of this name as a function of the table, with the normalisation where it takes one.
+
+    What a term takes is what its signature names: the orthogonalities have a `normalisation`, others have none.
+    """
     if name not in DIVERSITY:
         raise unknown_name("diversity", name, DIVERSITY)
-    if not name.endswith("orthogonality"):
-        return DIVERSITY[name]
     if normalisation not in ("pair", "anchor"):
         raise unknown_name("normalisation", normalisation, ("pair", "anchor"))
-    return partial(DIVERSITY[name], normalisation=normalisation)
+    options = {"normalisation": normalisation}
+    taken = options.keys() & inspect.signature(DIVERSITY[name]).parameters.keys()
+    return partial(DIVERSITY[name], **{option: options[option] for option in taken})

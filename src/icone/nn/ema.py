@@ -1,4 +1,8 @@
-"""Copies of a network that follow it as an exponential moving average."""
+"""Copies of a network that follow it as an exponential moving average (EMA).
+
+The key encoder of MoCo (He et al. 2019, arXiv:1911.05722), the target of BYOL (Grill et al. 2020, arXiv:2006.07733) and
+the teacher of DINO (Caron et al. 2021, arXiv:2104.14294) are such copies.
+"""
 
 from __future__ import annotations
 

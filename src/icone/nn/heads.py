@@ -1,4 +1,4 @@
-"""What rivals put between features and loss: projection heads, and weights that start frozen."""
+"""What methods put between features and loss: projection heads, and weights that start frozen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ HEAD_NORMS: dict[str, type[nn.Module]] = {
 class ProjectionHead(nn.Module):
     """Linear layers with normalisation and ReLU in between: (B, V, widths[0]) -> (B, V, widths[-1]).
 
-    All views pass at once, so BatchNorm takes its statistics over B·V rows.
+    All views pass at once, so BatchNorm takes its statistics over B·V rows. Such heads are by Chen et al. 2020
+    (SimCLR), arXiv:2002.05709.
 
     >>> ProjectionHead([8, 32, 4], "batch")(torch.randn(3, 2, 8)).shape
     torch.Size([3, 2, 4])

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from icone.evaluation.metrics import METRICS
 from icone.paper.drawing import draw_curves, limits, panels, say_empty, shared_legend, style_of
 from icone.paper.frames import mean_over_seeds
 
@@ -25,11 +26,11 @@ def stability_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figure
 def three_metrics_figure(runs: pd.DataFrame) -> Figure:
     """Linear probe, kNN-5 and RankMe against batch size, a row per dimension."""
     dimensions = sorted(set(runs["dims"]))
-    titles = {"linear_probe": "linear probe", "knn_5": "kNN-5", "rankme": "RankMe"}
-    with panels(len(dimensions), len(titles), 3.1, 2.8) as (figure, axes):
-        each = [(dims, metric) for dims in dimensions for metric in titles]
+    metrics = ("linear_probe", "knn_5", "rankme")
+    with panels(len(dimensions), len(metrics), 3.1, 2.8) as (figure, axes):
+        each = [(dims, metric) for dims in dimensions for metric in metrics]
         for axis, (dims, metric) in zip(axes, each, strict=True):
-            _curves(axis, runs[runs["dims"] == dims], metric, f"{titles[metric]}, {dims}D")
+            _curves(axis, runs[runs["dims"] == dims], metric, f"{METRICS[metric].short}, {dims}D")
         shared_legend(figure, axes)
     return figure
 

@@ -16,7 +16,7 @@ from icone.paper.options import Options
 from icone.validation import check_settings
 
 if TYPE_CHECKING:
-    from icone.paper.engines.events import Engine
+    from icone.paper.engines.events import SweepEngine
     from icone.paper.store import Store
 
 STORE = Path("runs/paper")
@@ -85,7 +85,7 @@ class PaperRun(Stored):
     shared_store: bool = False
     """ray: all machines see the store, so a run lost with its machine goes on from its last saved state."""
     keep_encoders: bool = False
-    """Keep the trained encoders; without this a run leaves figures and, for the first seed, features."""
+    """Keep the trained encoders; without this a run leaves metrics and, for the first seed, features."""
 
     def run(self, console: Console) -> None:
         from icone.paper.sweep import sweep
@@ -112,18 +112,18 @@ class PaperRun(Stored):
         if tally.problems:
             raise SystemExit(FAILED_RUNS)
 
-    def _engine(self, store: Store) -> Engine:
+    def _engine(self, store: Store) -> SweepEngine:
         import torch
 
         from icone.api.build import pick_device
-        from icone.paper.execute import Setting
+        from icone.paper.execute import ExecutionSettings
 
         check_settings(self)
         common = {"device": self.device, "data_root": self.data_root, "keep_encoders": self.keep_encoders}
         if self.engine == "ray":
             from icone.paper.engines.cluster import RayEngine
 
-            setting = Setting(**common, node_cache=self.node_cache)  # type: ignore[arg-type]
+            setting = ExecutionSettings(**common, node_cache=self.node_cache)  # type: ignore[arg-type]
             return RayEngine(
                 store, setting, self.address, self.gpus_per_run, self.cpus_per_run, shared_store=self.shared_store
             )
@@ -132,13 +132,13 @@ class PaperRun(Stored):
         on_gpu = pick_device(self.device).type == "cuda"
         workers = self.workers or (2 if on_gpu else 1)
         threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
-        setting = Setting(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
+        setting = ExecutionSettings(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
         return LocalEngine(store, setting, workers, together=self.side_by_side if on_gpu else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperShow(Stored):
-    """Tables with the paper's numbers beside ours; figures as PDF and PNG, numbers as CSV and Parquet."""
+    """Tables with the paper's numbers and ours; figures as PDF and PNG, numbers as CSV and Parquet."""
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""

@@ -42,7 +42,7 @@ SMOKE_SUBSET = 60
 
 
 @dataclass(frozen=True)
-class Dataset:
+class PaperDataset:
     """A data set in an experiment."""
 
     title: str
@@ -61,14 +61,14 @@ class Dataset:
         return min(self.subset, self.count)
 
 
-def datasets(options: Options, dims: int) -> list[Dataset]:
+def datasets(options: Options, dims: int) -> list[PaperDataset]:
     """The data sets of this dimension that the options ask for: the given ones, the miniature or the paper's."""
     names = options.datasets or (SMOKE[dims] if options.smoke else tuple(PAPER_2D if dims == 2 else PAPER_3D))
     found = [find_dataset(name, options) for name in names]
     return [dataset for dataset in found if dataset.dims == dims]
 
 
-def find_dataset(name: str, options: Options) -> Dataset:
+def find_dataset(name: str, options: Options) -> PaperDataset:
     """The data set behind a MedMNIST name, a synthetic name, a folder or an array file."""
     bare = name.removeprefix("medmnist:").partition("@")[0]
     if bare in PAPER_2D or bare in PAPER_3D or name.startswith("medmnist:"):
@@ -96,9 +96,11 @@ def find_dataset(name: str, options: Options) -> Dataset:
     return _dataset(path.stem, str(path), source.spatial_dims, subset, len(source), options)
 
 
-def _dataset(title: str, source: str, dims: int, subset: int | None, count: int | None, options: Options) -> Dataset:
+def _dataset(
+    title: str, source: str, dims: int, subset: int | None, count: int | None, options: Options
+) -> PaperDataset:
     labels = None if options.labels is None else content_digest(options.labels)
-    return Dataset(title, source, dims, subset, count, Contents(content_digest(source), labels))
+    return PaperDataset(title, source, dims, subset, count, Contents(content_digest(source), labels))
 
 
 def _subset_2d(options: Options) -> int:

@@ -15,43 +15,33 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from icone.evaluation.metrics import find_metric
+from icone.methods import METHODS
 from icone.paper.frames import mean_over_seeds
-from icone.paper.tables import PERCENT
 from icone.report.figures import COLOURS, STYLE
 from icone.run import replacing
 
-STYLES: dict[str, tuple[str, str]] = {
-    "IConE": ("#009E73", "o"),
-    "IConE-VCReg": ("#00583F", "p"),
-    "IConE-SIGReg": ("#7AD0B5", "h"),
-    "SimCLR": ("#1A7FC1", "s"),
-    "MoCo v2": ("#E69F00", "D"),
-    "SwAV": ("#CC79A7", "^"),
-    "BYOL": ("#D55E00", "v"),
-    "VICReg": ("#7CC7F2", "P"),
-    "DINO": ("#B3A100", "X"),
-    "DIET": ("#8C8C8C", "<"),
-}
+METHOD_COLOURS = ("#009E73", "#1A7FC1", "#E69F00", "#CC79A7", "#D55E00", "#7CC7F2", "#B3A100", "#8C8C8C")
+"""Of the methods, by their position in the registry."""
+MARKERS = "osD^vPX<"
+VARIANTS = {"IConE-VCReg": ("#00583F", "p"), "IConE-SIGReg": ("#7AD0B5", "h")}
+"""Of variants of a method that are drawn with the methods."""
 LEGEND_INCHES, LETTER_INCHES = 0.5, 0.075
 """Width of one entry of a legend without its name, and of a letter of the name."""
-NAMES = {
-    "linear_probe": "balanced accuracy (%)",
-    "minority": "minority-class accuracy (%)",
-    "rankme": "RankMe",
-    "lidar": "LiDAR",
-    "effective_rank": "effective rank",
-    "alignment": "alignment",
-    "uniformity": "uniformity",
-    "knn_5": "kNN-5 (%)",
-    "class_alignment": "alignment of same-class pairs",
-    "silhouette": "silhouette",
-}
 
 
 def style_of(name: str, position: int = 0) -> tuple[str, str]:
-    """Colour and mark of a method; others take turns."""
-    marks = "osD^vPX<"
-    return STYLES.get(name, (COLOURS[position % len(COLOURS)], marks[position % len(marks)]))
+    """Colour and marker: of a method by its title, of a named variant, of anything else by its position.
+
+    A ninth method has the colour of the first with another marker.
+    """
+    titles = [method.title for method in METHODS.values()]
+    if name in VARIANTS:
+        return VARIANTS[name]
+    if name not in titles:
+        return COLOURS[position % len(COLOURS)], MARKERS[position % len(MARKERS)]
+    turn, colour = divmod(titles.index(name), len(METHOD_COLOURS))
+    return METHOD_COLOURS[colour], MARKERS[(colour + turn) % len(MARKERS)]
 
 
 @contextmanager
@@ -74,7 +64,7 @@ def draw_line(axis: Axes, x: pd.Series, y: pd.Series, name: str, position: int) 
 def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_size", by: str = "method") -> None:
     """Mean over data sets and seeds against `x`, with a band of one standard deviation over seeds."""
     means = mean_over_seeds(runs, [by, x], metric)
-    scale = 100 if metric in PERCENT else 1
+    scale = find_metric(metric).scale
     for position, (name, line) in enumerate(means.groupby(by, sort=False)):
         line = line[line["mean"].notna()].sort_values(x)
         if line.empty:
@@ -86,7 +76,7 @@ def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_siz
             axis.fill_between(line[x], middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
         else:  # a band has no width here
             axis.vlines(line[x], middle - spread, middle + spread, color=colour, linewidth=1.2)
-    axis.set_ylabel(NAMES.get(metric, metric))
+    axis.set_ylabel(find_metric(metric).axis)
     logarithmic_ticks(axis, sorted(set(means[x])))
     axis.grid(axis="y", color="#e5e5e5", linewidth=0.6)
     axis.set_axisbelow(True)

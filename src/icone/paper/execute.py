@@ -36,7 +36,7 @@ LOG = "log.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
+class ExecutionSettings:
     """How runs are executed; none of it is part of a run's name.
 
     Another device or number of threads adds up in another order and changes the last digits; with a precision of
@@ -60,7 +60,7 @@ class Job(NamedTuple):
     finish: Callable[[Outcome], None]
 
 
-def execute(jobs: Sequence[Job], setting: Setting) -> None:
+def execute(jobs: Sequence[Job], setting: ExecutionSettings) -> None:
     """Execute runs of one group: the same data and shape, other seeds. Each finishes on its own.
 
     On a GPU they train side by side, and each is charged its share of that time and memory; what that leaves
@@ -88,7 +88,7 @@ def execute(jobs: Sequence[Job], setting: Setting) -> None:
         _tidy(job.folder, outcome, setting.keep_encoders)  # only now: what cannot be recorded must not be lost
 
 
-def execute_one(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
+def execute_one(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
     """Train and measure one run in its folder, going on where an earlier process left it.
 
     Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`) and a full
@@ -113,11 +113,11 @@ def full_disk_halts() -> Iterator[None]:
         raise
 
 
-def _many_at_once(setting: Setting) -> bool:
+def _many_at_once(setting: ExecutionSettings) -> bool:
     return pick_device(setting.device).type == "cuda"
 
 
-def _train_side_by_side(jobs: Sequence[Job], setting: Setting) -> int:
+def _train_side_by_side(jobs: Sequence[Job], setting: ExecutionSettings) -> int:
     """Train the runs of a group together, as far as that goes; the memory that all of them took."""
     with _log(jobs[0].folder) as console, _peak_memory(pick_device(setting.device)) as peak:
         try:
@@ -136,7 +136,7 @@ def _train_side_by_side(jobs: Sequence[Job], setting: Setting) -> int:
     return peak.bytes
 
 
-def _finish(spec: RunSpec, folder: Path, setting: Setting) -> Outcome:
+def _finish(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
     began = time.monotonic()
     device = pick_device(setting.device)
     with _log(folder) as console, _peak_memory(device) as peak:
@@ -183,7 +183,7 @@ def note_execution(folder: Path) -> None:
         file.write(f"{platform.node()} {os.getpid()}\n")
 
 
-def _train_and_measure(spec: RunSpec, folder: Path, setting: Setting, console: Console) -> Measured:
+def _train_and_measure(spec: RunSpec, folder: Path, setting: ExecutionSettings, console: Console) -> Measured:
     config = _placed(spec, setting)
     run = _fresh_folder(folder)
     if not (run.exists() and run.finished):
@@ -200,7 +200,7 @@ def _fresh_folder(folder: Path) -> Run:
     return run
 
 
-def _placed(spec: RunSpec, setting: Setting) -> PretrainConfig:
+def _placed(spec: RunSpec, setting: ExecutionSettings) -> PretrainConfig:
     config = dataclasses.replace(
         spec.config,
         device=setting.device,

@@ -11,14 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icone.errors import InputError
+from icone.evaluation.metrics import METRICS
 from icone.evaluation.projection import project
-from icone.paper.drawing import NAMES, draw_curves, panels, say_empty, shared_legend, style_of
+from icone.paper.drawing import draw_curves, panels, say_empty, shared_legend, style_of
 from icone.paper.measure import FEATURES
 from icone.paper.store import Store
 from icone.report.figures import COLOURS
 from icone.run import replacing
 
-METRICS = ("rankme", "lidar", "effective_rank", "alignment", "uniformity")
+SHOWN = ("rankme", "lidar", "effective_rank", "alignment", "uniformity")
 
 
 def geometry_figure(runs: pd.DataFrame) -> Figure:
@@ -30,7 +31,7 @@ def geometry_figure(runs: pd.DataFrame) -> Figure:
         for axis, metric in zip(axes[2:], ("rankme", "lidar"), strict=True):
             if metric in images and images[metric].notna().any():
                 draw_curves(axis, images, metric)
-                axis.set(xlabel="batch size", title=f"{NAMES[metric]}, 2D")
+                axis.set(xlabel="batch size", title=f"{METRICS[metric].axis}, 2D")
             else:
                 say_empty(axis, "no finished 2D runs")
         shared_legend(figure, axes)
@@ -48,7 +49,7 @@ def _plane(figure: Figure, axis: Axes, runs: pd.DataFrame) -> None:
             part["uniformity"], part["alignment"], c=100 * part["linear_probe"], marker=style_of(str(name))[1], s=28,
             cmap="viridis", vmin=colours.min(), vmax=colours.max(), edgecolors=style_of(str(name))[0], linewidths=0.9,
         )  # fmt: skip
-    figure.colorbar(drawn, ax=axis, label=NAMES["linear_probe"])
+    figure.colorbar(drawn, ax=axis, label=METRICS["linear_probe"].axis)
     axis.set(xlabel="uniformity (left: more spread)", ylabel="alignment (down: views agree)", title="3D")
 
 
@@ -60,7 +61,7 @@ def _rank_and_accuracy(axis: Axes, runs: pd.DataFrame) -> None:
     for name, part in points.groupby("method", sort=False):
         colour, mark = style_of(str(name))
         axis.scatter(part["effective_rank"], 100 * part["linear_probe"], color=colour, marker=mark, s=22, label=name)
-    axis.set(xlabel=NAMES["effective_rank"], ylabel=NAMES["linear_probe"], title="3D")
+    axis.set(xlabel=METRICS["effective_rank"].axis, ylabel=METRICS["linear_probe"].axis, title="3D")
 
 
 def _points(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame | None:
@@ -74,17 +75,17 @@ def _points(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame | None:
 def metrics_figure(runs: pd.DataFrame) -> Figure:
     """Five metrics against batch size, a row per data set."""
     names = list(dict.fromkeys(runs["dataset"]))
-    with panels(len(names), len(METRICS), 2.3, 1.9) as (figure, axes):
+    with panels(len(names), len(SHOWN), 2.3, 1.9) as (figure, axes):
         for i, name in enumerate(names):
             part = runs[runs["dataset"] == name]
-            for j, metric in enumerate(METRICS):
-                axis = axes[i * len(METRICS) + j]
+            for j, metric in enumerate(SHOWN):
+                axis = axes[i * len(SHOWN) + j]
                 if metric in part and part[metric].notna().any():
                     draw_curves(axis, part, metric)
                 else:
                     say_empty(axis)
                 axis.set_ylabel(name if j == 0 else "")
-                axis.set_title(NAMES[metric] if i == 0 else "")
+                axis.set_title(METRICS[metric].axis if i == 0 else "")
                 axis.set_xlabel("batch size" if i == len(names) - 1 else "")
         shared_legend(figure, axes)
     return figure

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from icone.errors import InputError
-from icone.paper.catalogue import EXPERIMENTS
-from icone.paper.grids import Cell
+from icone.paper.experiments import EXPERIMENTS
 from icone.paper.options import Options
-from icone.paper.show import chosen_options
+from icone.paper.show import remembered_options
+from icone.paper.spec import Cell
 from icone.paper.store import Store
 
 STEP_SECONDS = 0.024
@@ -23,7 +23,7 @@ STEP_SECONDS = 0.024
 batch 1 to 64 because it waits for kernel launches."""
 HELD_OUT = 0.2
 MODEL = (
-    f"~: by a model of {1000 * STEP_SECONDS:.0f} ms per step; other figures from the measured seconds of finished runs"
+    f"~: by a model of {1000 * STEP_SECONDS:.0f} ms per step; other numbers from the measured seconds of finished runs"
 )
 
 
@@ -50,7 +50,7 @@ def experiment_lines(options: Options, store: Store) -> list[Line]:
     lines = []
     for experiment in EXPERIMENTS.values():
         try:
-            cells = {c.spec.key: c for c in experiment.grid(chosen_options(experiment, options, store))}
+            cells = {c.spec.key: c for c in experiment.grid(remembered_options(experiment, options, store))}
         except InputError:  # a data set that this experiment cannot use
             cells = {}
         found = [statuses.get(key) for key in cells]

@@ -1,4 +1,4 @@
-"""The figures of a trained run, as the results table holds them."""
+"""The metrics of a trained run, as the results table holds them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from icone.api.evaluate import ROWS, evaluate, figure, notes
+from icone.api.evaluate import evaluate, notes
 from icone.config import PretrainConfig
+from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
 from icone.paper.outcome import Point
 from icone.paper.spec import RunSpec
 from icone.paper.synthetic_measures import measure_synthetic
@@ -32,7 +33,7 @@ class Measured:
 
 
 def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Measured:
-    """Probes and geometry of the encoder; with a trace, the figures of the synthetic study by epoch instead."""
+    """Probes and geometry of the encoder; with a trace, the metrics of the synthetic study by epoch instead."""
     history = run.history
     seconds = sum(row["seconds"] for row in history)
     target = run.folder.parent / FEATURES
@@ -50,14 +51,18 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         device=device,
         console=console,
     )
-    metrics = {key: value for key in ROWS if (value := figure(result["trained"], key)) is not None}
+    metrics = _values(result["trained"])
     metrics |= {"linear_accuracy": result["trained"]["linear_probe"]["accuracy"], "loss": history[-1]["loss"]}
     if spec.untrained:
-        before = {key: figure(result["untrained"], key) for key in ROWS}
-        metrics |= {f"untrained_{key}": value for key, value in before.items() if value is not None}
+        metrics |= {f"{UNTRAINED}{name}": value for name, value in _values(result["untrained"]).items()}
     if config.seed == KEPT_SEED:
         _save(target, _light_features(run))
     return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], seconds)
+
+
+def _values(measured: dict[str, Any]) -> dict[str, float]:
+    found = {metric.name: metric_value(measured, metric) for metric in metrics_shown("evaluation")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _light_features(run: Run) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import pandas as pd
 from rich.console import Console
 
 from icone.errors import one_line
-from icone.paper.catalogue import Experiment, find_experiments
 from icone.paper.drawing import save_figure
+from icone.paper.experiments import find_experiments
+from icone.paper.experiments.base import Experiment, Scene
 from icone.paper.frames import collect
 from icone.paper.options import Options, options_from_json
-from icone.paper.presentations import Scene
 from icone.paper.results import read_results
 from icone.paper.store import Store
 from icone.run import replacing
@@ -43,7 +43,7 @@ def show(
     written: list[Path] = []
     for experiment in experiments:
         console.rule(f"{experiment.name}: {experiment.reproduces}")
-        chosen = chosen_options(experiment, options, store)
+        chosen = remembered_options(experiment, options, store)
         cells = experiment.grid(chosen)
         results = collect(cells, table)
         if experiment.runs and (results.runs.empty or (results.runs["status"] == "missing").all()):
@@ -68,7 +68,7 @@ def show(
     return written
 
 
-def chosen_options(experiment: Experiment, options: Options, store: Store) -> Options:
+def remembered_options(experiment: Experiment, options: Options, store: Store) -> Options:
     """What the user asks for now, or else what the experiment was last run with here."""
     kept = store.remembered(experiment.name)
     if kept is None or options.changed().keys() - {"smoke"}:
@@ -110,7 +110,7 @@ def _keys(experiment: Experiment, options: Options) -> set[str]:
 
 
 def _save_runs(runs: pd.DataFrame, folder: Path) -> list[Path]:
-    """One row per run that has ended, with all its figures."""
+    """One row per run that has ended, with all its metrics."""
     written = [folder / "runs.csv", folder / "runs.parquet"]
     runs = runs[runs["status"] != "missing"]
     plain = runs.astype({"variant": str}) if "variant" in runs else runs

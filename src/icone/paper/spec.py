@@ -24,7 +24,7 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Everything that determines the figures of one run, and the place of its data."""
+    """Everything that determines the metrics of one run, and where its data is."""
 
     config: PretrainConfig
     test_fraction: float = 0.2
@@ -68,6 +68,14 @@ class RunSpec:
     def to_json(self) -> dict[str, Any]:
         measures = {name: getattr(self, name) for name in _MEASURES}
         return {**measures, "config": to_json(self.config), "contents": list(self.found_contents())}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of an experiment, and the labels by which its tables and figures find it."""
+
+    spec: RunSpec
+    labels: dict[str, Any]
 
 
 _MEASURES = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("config", "contents")]

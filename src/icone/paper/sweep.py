@@ -14,8 +14,9 @@ from rich.console import Console
 from icone.config import PretrainConfig
 from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
-from icone.paper.catalogue import Experiment, find_experiments
-from icone.paper.engines.events import Engine, Task
+from icone.paper.engines.events import SweepEngine, Task
+from icone.paper.experiments import find_experiments
+from icone.paper.experiments.base import Experiment
 from icone.paper.live_view import LiveView, log_of
 from icone.paper.options import Options
 from icone.paper.outcome import SweepHalted
@@ -42,7 +43,7 @@ def sweep(
     names: Sequence[str],
     options: Options,
     store: Store,
-    engine: Engine,
+    engine: SweepEngine,
     console: Console,
     retry_failed: bool = False,
     data_is_here: bool = True,

@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icone.paper.drawing import NAMES, panels, say_empty, shared_legend
+from icone.evaluation.metrics import METRICS
+from icone.paper.drawing import panels, say_empty, shared_legend
 from icone.paper.measure import FEATURES
 from icone.paper.printed import read_printed
 from icone.paper.store import Store
-from icone.paper.tables import PERCENT
 from icone.report.figures import COLOURS
 
 MATHEMATICS = {"No L_div": "No $L_{div}$", "No L_vi": "No $L_{vi}$", "No L_vv": "No $L_{vv}$"}
@@ -60,7 +60,7 @@ def curves_figure(trace: pd.DataFrame, metrics: tuple[str, str]) -> Figure:
     """Two metrics over epochs: mean over seeds, with a band of one standard deviation."""
     with panels(1, 2, 4.0, 2.9) as (figure, axes):
         for axis, metric in zip(axes, metrics, strict=True):
-            scale = 100 if metric in PERCENT else 1
+            scale = METRICS[metric].scale
             lines = trace[trace["metric"] == metric]
             if lines.empty:
                 say_empty(axis)
@@ -72,9 +72,7 @@ def curves_figure(trace: pd.DataFrame, metrics: tuple[str, str]) -> Figure:
                 name = MATHEMATICS.get(str(variant), str(variant))
                 axis.plot(x, middle, color=_colour(i), label=name)
                 axis.fill_between(x, middle - spread, middle + spread, color=_colour(i), alpha=0.15, linewidth=0)
-            axis.set(xlabel="epoch", ylabel=NAMES.get(metric, "linear probe (%)"))
-            if metric == "linear_probe":
-                axis.set_ylabel("linear probe (%)")
+            axis.set(xlabel="epoch", ylabel=METRICS[metric].axis)
         shared_legend(figure, axes)
         _mathematics(figure)
     return figure
@@ -88,7 +86,7 @@ def distribution_figure(runs: pd.DataFrame) -> Figure:
     rng = np.random.default_rng(0)
     with panels(1, len(metrics), 2.0, 2.6) as (figure, axes):
         for axis, metric in zip(axes, metrics, strict=True):
-            scale = 100 if metric in PERCENT else 1
+            scale = METRICS[metric].scale
             for i, variant in enumerate(variants):
                 values = (
                     scale * runs.loc[runs["variant"] == variant, metric].dropna() if metric in runs else pd.Series()
@@ -109,11 +107,7 @@ def distribution_figure(runs: pd.DataFrame) -> Figure:
             names = [MATHEMATICS.get(v, v.removesuffix(" IConE")) for v in variants]
             axis.set_xticks(range(len(variants)), names, rotation=40, ha="right")
             axis.set_xlim(-0.5, len(variants) - 0.5)
-            axis.set_title(
-                "linear probe (%)"
-                if metric == "linear_probe"
-                else NAMES[metric].replace("alignment of ", "alignment,\n")
-            )
+            axis.set_title(METRICS[metric].axis.replace("alignment of ", "alignment,\n"))
         shared_legend(figure, axes[:1])
         _mathematics(figure)
     return figure

@@ -1,4 +1,4 @@
-"""Figures of the synthetic study (Appendix F): the representation on the circle, epoch by epoch."""
+"""Metrics of the synthetic study (Appendix F): the representation on the circle, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def measure_synthetic(run: Run, spec: RunSpec) -> tuple[dict[str, float], list[Point], dict[str, Any]]:
-    """Final figures, figures by epoch, and the arrays of the pictures (points, labels, representations)."""
+    """Final metrics, metrics by epoch, and the arrays of the pictures (points, labels, representations)."""
     encoder = load_encoder(run)
     data = load_for_inference(run.config.source, encoder.preparation, run.config)
     labels = data.labels.numpy()
@@ -34,16 +34,16 @@ def measure_synthetic(run: Run, spec: RunSpec) -> tuple[dict[str, float], list[P
     for epoch in spec.trace:
         encoder.encoder.load_state_dict(read_tensors(run.snapshot_file(epoch))[0])
         on_circle = _unit(extract(encoder, data, batch_size=len(data)))
-        figures = circle_figures(on_circle, labels, train, test)
-        trace += [Point(epoch, name, value) for name, value in figures.items()]
+        metrics = circle_metrics(on_circle, labels, train, test)
+        trace += [Point(epoch, name, value) for name, value in metrics.items()]
         if epoch in shown_epochs(spec.trace):
             kept[epoch] = on_circle.astype(np.float32)
     points = np.stack([np.ravel(image) for image in data.images_at(torch.arange(len(data))).numpy()])
     panels = {"points": points, "labels": labels, **{f"epoch_{epoch}": xy for epoch, xy in kept.items()}}
-    return figures, trace, panels
+    return metrics, trace, panels
 
 
-def circle_figures(z: Floats, labels: npt.NDArray[np.int64], train: Any, test: Any) -> dict[str, float]:
+def circle_metrics(z: Floats, labels: npt.NDArray[np.int64], train: Any, test: Any) -> dict[str, float]:
     """kNN-5, linear probe, alignment of same-class pairs, uniformity and silhouette of unit vectors (N, d)."""
     probes = [probe(z[train], labels[train], z[test], labels[test]) for probe in (knn_probe, linear_probe)]
     return {

@@ -15,6 +15,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from icone.evaluation.metrics import find_metric
 from icone.paper.frames import mean_over_seeds
 from icone.paper.printed import read_printed
 from icone.run import replacing
@@ -22,9 +23,6 @@ from icone.run import replacing
 PICTURE_ONLY = "the paper shows these numbers as a picture only"
 MANY = 7
 """Columns of numbers that fit into a terminal of 80 characters."""
-SMALL = {"alignment", "uniformity"}
-"""Metrics of the order of one, which need two decimals."""
-PERCENT = {"linear_probe", "knn_1", "knn_5", "knn_20", "minority", "recognition", "untrained_linear_probe"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,8 @@ class PaperTable:
 
     def _number(self, cell: dict[str, Any] | None, name: str, sign: bool = False) -> str:
         value = None if cell is None else cell[name]
-        digits = 1 if cell is not None and cell.get("metric") in PERCENT else self.digits
+        metric = find_metric(str(cell.get("metric", ""))) if cell is not None else None
+        digits = metric.digits if metric is not None and metric.percent else self.digits
         if isinstance(value, str):
             return value
         if not isinstance(value, (int, float)) or math.isnan(value):
@@ -124,12 +123,11 @@ def metric_table(
     means = mean_over_seeds(runs, [row, *keys], metric)
     if average:
         means = pd.concat([means, averages(runs, row, keys[-1], metric)])
-    scale = 100 if metric in PERCENT else 1
     means = means.rename(columns={row: "row", "mean": "ours"})
-    means[["ours", "sd"]] *= scale
+    means[["ours", "sd"]] *= find_metric(metric).scale
     return beside_paper(
         means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs), absent=absent,
-        digits=2 if metric in SMALL else 1,
+        digits=find_metric(metric).digits,
     )  # fmt: skip
 
 
@@ -178,7 +176,7 @@ def averages(runs: pd.DataFrame, row: str, key: str, metric: str) -> pd.DataFram
 
 
 def reasons(runs: pd.DataFrame) -> list[str]:
-    """Why runs have no figures, and which data sets were smaller than asked for: a line each."""
+    """Why runs have no metrics, and which data sets were smaller than asked for: a line each."""
     if runs.empty:
         return []
     without = runs[runs["status"].isin(["undefined", "failed"])]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from icone.api.evaluate import PERCENT, ROWS, figure
 from icone.config import to_command, to_json
 from icone.errors import InputError
+from icone.evaluation.metrics import METRICS, UNTRAINED, metric_value, metrics_shown, sentence_case
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
 from icone.report.samples import (
@@ -30,17 +30,6 @@ from icone.training.progress import CLOCKS
 
 NEIGHBOURS = 8
 QUERIES = 8
-GEOMETRY = {
-    "rankme": "RankMe",
-    "variance_rank": "directions that hold the variance",
-    "recognition": "views nearer to their own sample",
-    "first_component": "variance in the first component",
-    "mean_cosine": "mean cosine of features",
-    "anchor_cosine": "mean cosine of anchors",
-    "alignment": "alignment",
-    "uniformity": "uniformity",
-}
-"""What is drawn over epochs, and its title."""
 CLUSTERS = 8
 """Clusters where no labels say how many there might be."""
 
@@ -64,9 +53,10 @@ def run_content(
     return {
         "name": name,
         "verdict": Verdict.from_json(result["verdict"]).to_json(),
-        "figures": _figures(result),
+        "metrics": _metrics(result),
         "note": _note(result["data"]),
         "history": history_columns(run),
+        "charts": _charts(),
         "live_samples": live_samples(run),
         "spectrum": {which: result[which]["spectrum"] for which in ("untrained", "trained") if which in result},
         "plane": {
@@ -104,17 +94,23 @@ def live_samples(run: Run) -> int | None:
     return int(counts[-1]) if counts else None
 
 
-def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:
+def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the table of metrics, as texts."""
     rows = []
-    for key, title in ROWS.items():
-        values = {which: figure(result[which], key) for which in ("untrained", "trained") if which in result}
+    for metric in metrics_shown("evaluation"):
+        values = {which: metric_value(result[which], metric) for which in ("untrained", "trained") if which in result}
         if values["trained"] is not None:
-            scale, digits = (100, 1) if key in PERCENT else (1, 2)
-            texts: dict[str, str | None] = {
-                which: None if v is None else f"{scale * v:.{digits}f}" for which, v in values.items()
-            }
-            rows.append({"title": title, **texts})
+            texts: dict[str, str | None] = {w: None if v is None else metric.text(v) for w, v in values.items()}
+            rows.append({"title": metric.heading, **texts})
     return rows
+
+
+def _charts() -> list[dict[str, Any]]:
+    """How the metrics that are measured while training are drawn over epochs."""
+    return [
+        {"name": m.name, "title": sentence_case(m.short), "from_zero": m.from_zero, "grows": m.grows}
+        for m in metrics_shown("training")
+    ]
 
 
 def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
@@ -123,13 +119,12 @@ def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
     Epochs count from 1; epoch 0 is the encoder before training, measured like the others.
     """
     columns: dict[str, dict[str, list[list[float]]]] = {"terms": {}, "geometry": {}}
+    drawn = {metric.name for metric in metrics_shown("training")}
     for row in run.history:
-        terms = {k: v for k, v in row.items() if k not in ("epoch", "geometry", "anchor_cosine", *CLOCKS)}
-        geometry = {k: v for k, v in row.get("geometry", {}).items() if k in GEOMETRY}
-        if "anchor_cosine" in row:
-            geometry["anchor_cosine"] = row["anchor_cosine"]
+        terms = {k: v for k, v in row.items() if k not in ("epoch", "geometry", *drawn, *CLOCKS)}
+        geometry = {k: v for k, v in {**row.get("geometry", {}), **row}.items() if k in drawn}
         for key in geometry:
-            if (untrained := row.get("geometry", {}).get(f"untrained_{key}")) is not None:
+            if (untrained := row.get("geometry", {}).get(f"{UNTRAINED}{key}")) is not None:
                 columns["geometry"].setdefault(key, [[0, untrained]])
         for column, values in ((columns["terms"], terms), (columns["geometry"], geometry)):
             for key, value in values.items():
@@ -197,8 +192,9 @@ def gallery_queries(labels: Sequence[str], count: int = QUERIES) -> list[int]:
     return [position for _, position in sorted(order)[:count]]
 
 
-def _probes(figures: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"name": ROWS[key].split(",")[0], **figures[key]} for key in ROWS if isinstance(figures.get(key), dict)]
+def _probes(measured: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [metric for metric in METRICS.values() if metric.probe == metric.name and metric.name in measured]
+    return [{"name": metric.short, **measured[metric.name]} for metric in found]
 
 
 def provenance(run: Run) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogFormatter
 
 from icone.errors import InputError, unknown_name
+from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.report.content import (
     CLUSTERS,
-    GEOMETRY,
     NEIGHBOURS,
     QUERIES,
     gallery_queries,
@@ -91,8 +91,9 @@ def plot_history(*runs: Run) -> Figure:
 
 
 def plot_geometry(*runs: Run) -> Figure:
-    """RankMe, recognition, first component, cosines, alignment and uniformity over epochs; 0 is before training."""
-    figure = _over_epochs(runs, [_columns(run, "geometry") for run in runs], GEOMETRY)
+    """The metrics that are measured while training over epochs; epoch 0 is before training."""
+    titles = {metric.name: metric.short for metric in metrics_shown("training")}
+    figure = _over_epochs(runs, [_columns(run, "geometry") for run in runs], titles)
     counts = sorted({count for run in runs if (count := live_samples(run))})
     if counts:
         most = f" to {counts[-1]}" if len(counts) > 1 else ""

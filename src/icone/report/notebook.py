@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from icone.api.evaluate import PERCENT, ROWS, figure
+from icone.evaluation.metrics import metric_value, metrics_shown
 from icone.evaluation.verdict import TAUGHT, Verdict, judge_live
 from icone.methods import method_class
 from icone.run import Run
@@ -27,9 +27,9 @@ def run_html(run: Run) -> str:
         rows += [("next", f"icone.evaluate({str(run.folder)!r})")]
     else:
         rows += [("verdict", str(Verdict.from_json(result["verdict"])))]
-        for key, title in ROWS.items():
-            value = figure(result["trained"], key)
+        for metric in metrics_shown("evaluation"):
+            value = metric_value(result["trained"], metric)
             if value is not None:
-                rows.append((title, f"{100 * value:.1f}" if key in PERCENT else f"{value:.2f}"))
+                rows.append((metric.heading, metric.text(value)))
     cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     return f"<b>Run {escape(str(run.folder))}</b><table>{cells}</table>"

@@ -166,7 +166,7 @@ class Fit:
         row = {
             "epoch": self.epochs_before + epoch,
             **self.step.meter.means(),
-            **{name: value.item() for name, value in self.step.method.epoch_figures().items()},
+            **{name: value.item() for name, value in self.step.method.epoch_metrics().items()},
             "lr": self.step.optimizer.param_groups[0]["lr"].item(),
             "seconds": round(time.monotonic() - self.epoch_began, 3),
             "instances_per_second": round(self._speed(), 3),

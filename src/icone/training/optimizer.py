@@ -1,4 +1,4 @@
-"""AdamW over all parameters of a method, and its learning rate as a device tensor."""
+"""AdamW (Loshchilov and Hutter 2017, arXiv:1711.05101) of a method, and its learning rate as a device tensor."""
 
 from __future__ import annotations
 

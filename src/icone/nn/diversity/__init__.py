@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from icone.errors import InputError
 from icone.nn.diversity.orthogonality import orthogonality
 from icone.nn.diversity.sampled import sampled_orthogonality
 from icone.nn.diversity.side_stream import SideStream
@@ -18,5 +19,25 @@ DIVERSITY: dict[str, Callable[..., Tensor]] = {
     "sampled_orthogonality": sampled_orthogonality,
     "sigreg": sigreg,
 }
+"""Diversity terms by name: functions of the raw table (N, d), with keyword-only options."""
 
-__all__ = ["DIVERSITY", "SideStream", "orthogonality", "sampled_orthogonality", "sigreg", "variance_covariance"]
+
+def register_diversity(name: str, term: Callable[..., Tensor]) -> None:
+    """Add a diversity term of your own: `IConELoss(diversity=name)` and `--options diversity=name` know it then.
+
+    A term that names `normalisation` among its keyword arguments is given "pair" or "anchor".
+    """
+    if name in DIVERSITY:
+        raise InputError(f"there is a diversity term {name} already: give yours another name")
+    DIVERSITY[name] = term
+
+
+__all__ = [
+    "DIVERSITY",
+    "SideStream",
+    "orthogonality",
+    "register_diversity",
+    "sampled_orthogonality",
+    "sigreg",
+    "variance_covariance",
+]

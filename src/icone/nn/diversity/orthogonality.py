@@ -27,6 +27,9 @@ def orthogonality(
     where Ẽ is the table with rows of length 1. Value and gradient come out of one pass over blocks of rows;
     the extra memory is O(N·d + block·N). Differentiable once: a second derivative raises.
 
+    Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+    Learning".
+
     table: raw anchors (N, d), of any scale; a half-precision table is computed in float32.
     normalisation: "pair" divides the sum by the number of pairs, as printed; "anchor" divides it by N, so
       that the push on one anchor does not fade as the dataset grows.

@@ -24,7 +24,8 @@ def sampled_orthogonality(
         L̂ = N/R · 1/(N(N−1)) Σ_{r=1…R} Σ_{j≠i_r} max(0, G_{i_r j})²
 
     Value and gradient have the expectation of the exact term; a step costs R/N of it and O((N + R)·d + R·block)
-    memory. The rows come from the device's default generator.
+    memory. The rows come from the device's default generator. The estimate is ours; the term is that of IConE
+    (Almpanakis and Kreshuk).
 
     table: raw anchors (N, d), of any scale; a half-precision table is computed in float32.
     normalisation: as in `orthogonality`.

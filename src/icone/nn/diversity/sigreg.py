@@ -20,7 +20,8 @@ def sigreg(table: Tensor, *, directions: int = 256, knots: int = 17, radius: flo
 
         T_m = N ∫_{−R}^{R} |φ̂_m(t) − φ(t)|² φ(t) dt,   φ(t) = exp(−t²/2),   L = 1/M Σ_m T_m
 
-    with φ̂_m(t) = 1/N Σ_i exp(i t z_im) and z = standardised table × direction m: the Epps–Pulley statistic.
+    with φ̂_m(t) = 1/N Σ_i exp(i t z_im) and z = standardised table × direction m: the Epps–Pulley statistic
+    (1983). SIGReg is by Balestriero and LeCun 2025, arXiv:2511.08544.
     Every dimension of the table is first brought to mean 0 and variance 1 (over N, not N − 1). The integrand
     is even, so the integral is twice the trapezoid rule over `knots` equidistant points of [0, R], with ends.
     Directions are uniform on the sphere and drawn anew in every call, from the device's default generator.

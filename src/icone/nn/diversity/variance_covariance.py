@@ -20,6 +20,8 @@ def variance_covariance(table: Tensor) -> Tensor:
     where ẽ_j is column j of the table with rows of length 1; variance and covariance are unbiased. A column
     of unit rows has a standard deviation of about 1/√d, so the hinge is always active. Costs O(N·d²).
 
+    The terms are by Bardes, Ponce and LeCun 2021, arXiv:2105.04906; VCReg is by Zhu et al. 2023, arXiv:2306.13292.
+
     table: raw anchors (N, d), of any scale; a half-precision table is computed in float32.
 
     >>> table = torch.tensor([[2.0, 0.0], [-1.0, 0.0]])  # variance 2 and 0, covariance 0

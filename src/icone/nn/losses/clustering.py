@@ -13,7 +13,8 @@ def sinkhorn(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tens
     """Assign rows to prototypes such that all prototypes are used alike (Sinkhorn–Knopp).
 
     Q = exp(scores/ε) is scaled in turn so that every prototype receives the same mass and every row gives 1;
-    it ends with the rows. One row alone is assigned uniformly, whatever its scores.
+    it ends with the rows. One row alone is assigned uniformly, whatever its scores. Cuturi 2013, arXiv:1306.0895; for
+    prototypes Caron et al. 2020, arXiv:2006.09882.
 
     scores: (..., B, K), each matrix on its own; returns the same shape, rows of sum 1, no gradient.
 
@@ -32,7 +33,7 @@ def swapped_prediction(scores: Tensor, temperature: float = 0.1, epsilon: float 
 
         L = mean over instances and ordered pairs of views s≠t of −Σ_k q_sk log softmax_k(scores_t/τ)
 
-    with q from `sinkhorn` over the batch, for each view on its own.
+    with q from `sinkhorn` over the batch, for each view on its own. Caron et al. 2020, arXiv:2006.09882.
 
     scores: (B, V, K), cosines of embeddings and prototypes.
     """

@@ -13,7 +13,7 @@ def nt_xent(z: Tensor, temperature: float = 0.5) -> Tensor:
         L = mean over rows i of −log( exp(s_ij/τ) / Σ_{k≠i} exp(s_ik/τ) ),   s = cosine, j the other view of i
 
     With more than two views, the mean over the other views j; the denominator holds all rows but i itself.
-    For one instance with two views it is exactly zero, and so is its gradient.
+    For one instance with two views it is exactly zero, and so is its gradient. Chen et al. 2020, arXiv:2002.05709.
 
     z: embeddings (B, V, d) of any scale.
 
@@ -29,7 +29,7 @@ def sup_con(z: Tensor, label: Tensor, temperature: float = 0.1) -> Tensor:
         L = mean over rows i of −1/|P_i| Σ_{p∈P_i} log( exp(s_ip/τ) / Σ_{k≠i} exp(s_ik/τ) )
 
     P_i holds the other rows of the class of i, its own other views among them. The mean over positives is
-    outside the logarithm. A row without positives contributes 0.
+    outside the logarithm. A row without positives contributes 0. Khosla et al. 2020, arXiv:2004.11362.
 
     z: embeddings (B, V, d) of any scale; label: (B,).
     """
@@ -48,6 +48,8 @@ def info_nce(queries: Tensor, keys: Tensor, queue: Tensor, temperature: float = 
     """Every query recognises its key among a queue of earlier keys (MoCo).
 
         L = mean over queries of −log( exp(⟨q, k⟩/τ) / (exp(⟨q, k⟩/τ) + Σ_n exp(⟨q, n⟩/τ)) ),   n in the queue
+
+    InfoNCE is by van den Oord, Li and Vinyals 2018, arXiv:1807.03748; the queue by He et al. 2019, arXiv:1911.05722.
 
     queries, keys: (B, d), of any scale; queue: unit vectors (K, d).
 

@@ -1,4 +1,4 @@
-"""Losses of a student that predicts what a slowly moving teacher says about another view: BYOL and DINO."""
+"""Losses of a student that predicts what its EMA copy says about another view: BYOL and DINO."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ def bootstrap(prediction: Tensor, target: Tensor) -> Tensor:
     """Squared distance on the sphere between the prediction from one view and the target of another (BYOL).
 
         L = mean over instances and pairs of views of (2 − 2⟨p_1, t_2⟩) + (2 − 2⟨p_2, t_1⟩)
+
+    Grill et al. 2020, arXiv:2006.07733.
 
     prediction, target: (B, V, d), of any scale; the target passes no gradient.
 
@@ -36,7 +38,8 @@ def self_distillation(
         L = mean over instances and ordered pairs of views s≠t of −Σ_k P_sk log Q_tk,
         P = softmax((teacher − centre)/τ_t),   Q = softmax(student/τ_s)
 
-    Centring keeps one output from winning everywhere, the low τ_t keeps the outputs from becoming uniform.
+    Centring keeps one output from winning everywhere, the low τ_t keeps the outputs from becoming uniform. Caron
+    et al. 2021, arXiv:2104.14294.
 
     student, teacher: logits (B, V, K); centre: (K,); the teacher passes no gradient.
     """
@@ -47,6 +50,8 @@ def self_distillation(
 
 def moved_centre(centre: Tensor, teacher: Tensor, momentum: float = 0.9) -> Tensor:
     """The centre after a batch: m·centre + (1 − m)·mean of the teacher's logits over instances and views.
+
+    Caron et al. 2021, arXiv:2104.14294.
 
     centre: (K,); teacher: (B, V, K).
 

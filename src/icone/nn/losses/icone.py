@@ -1,4 +1,8 @@
-"""The two attractive terms of IConE: views of an instance agree with one another and with its anchor."""
+"""The two attractive terms of IConE: views of an instance agree with one another and with its anchor.
+
+Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
+Learning".
+"""
 
 from __future__ import annotations
 

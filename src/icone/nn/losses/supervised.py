@@ -1,4 +1,8 @@
-"""Attraction by class: views agree with all anchors of their class."""
+"""Attraction by class: views agree with all anchors of their class.
+
+The supervised extension of IConE: Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for
+Self-Supervised Representation Learning".
+"""
 
 from __future__ import annotations
 

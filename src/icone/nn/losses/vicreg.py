@@ -1,4 +1,7 @@
-"""The three terms of VICReg, for two views as printed; for more, the mean over pairs of views of that."""
+"""The three terms of VICReg, for two views as printed; for more, the mean over pairs of views of that.
+
+Bardes, Ponce and LeCun 2021, arXiv:2105.04906.
+"""
 
 from __future__ import annotations
 

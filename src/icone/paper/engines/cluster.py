@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from icone.errors import InputError, one_line
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.engines.packing import Packing
-from icone.paper.execute import Setting, execute_one, full_disk_halts
+from icone.paper.execute import ExecutionSettings, execute_one, full_disk_halts
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
@@ -38,7 +38,7 @@ class Returned(NamedTuple):
     files: dict[str, bytes]
 
 
-def execute_remotely(spec: RunSpec, setting: Setting, folder: Path | None) -> Returned:
+def execute_remotely(spec: RunSpec, setting: ExecutionSettings, folder: Path | None) -> Returned:
     """One run on a machine of the cluster: in its folder of the shared store, or in a temporary one."""
     if folder is not None:
         return Returned(execute_one(spec, folder, setting), {})
@@ -68,7 +68,7 @@ class RayEngine:
     def __init__(
         self,
         store: Store,
-        setting: Setting,
+        setting: ExecutionSettings,
         address: str = "auto",
         gpus_per_run: float | None = None,
         cpus_per_run: float = 1.0,

@@ -34,7 +34,7 @@ class Event(NamedTuple):
 Observe = Callable[[Event], None]
 
 
-class Engine(Protocol):
+class SweepEngine(Protocol):
     """Executes all tasks and returns; `KeyboardInterrupt` stops it with everything finished so far kept.
 
     `SweepHalted` ends it where a disk is full or the store cannot be written.

@@ -17,8 +17,8 @@ from icone.api.build import pick_device
 from icone.data.memory import free_bytes
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.engines.packing import Packing
-from icone.paper.engines.worker import Report, serve
-from icone.paper.execute import Setting
+from icone.paper.engines.worker import WorkerReport, serve
+from icone.paper.execute import ExecutionSettings
 from icone.paper.outcome import SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
@@ -49,7 +49,7 @@ class LocalEngine:
     A process gets up to `together` runs of one shape at a time, which it trains side by side where it can.
     """
 
-    def __init__(self, store: Store, setting: Setting, workers: int, together: int = 1) -> None:
+    def __init__(self, store: Store, setting: ExecutionSettings, workers: int, together: int = 1) -> None:
         self.store, self.setting, self.slots, self.together = store, setting, workers, together
         device = pick_device(setting.device)
         if device.type == "cuda":
@@ -117,14 +117,14 @@ class LocalEngine:
             self.packing.end(worker.name)
             tasks, worker.group = {task.spec.key: task for task in worker.group}, []
             try:
-                reports: Iterable[Report] = worker.connection.recv()
+                reports: Iterable[WorkerReport] = worker.connection.recv()
             except (EOFError, ConnectionResetError):
                 self._died(worker, tasks.values())
                 continue
             for report in sorted(reports, key=lambda report: report.kind == "halted"):
                 self._take(tasks[report.key], report)
 
-    def _take(self, task: Task, report: Report) -> None:
+    def _take(self, task: Task, report: WorkerReport) -> None:
         outcome = report.outcome
         if report.kind == "halted":
             raise SweepHalted(report.reason)

@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 
 from icone.errors import InputError, InterruptedRun, one_line
 from icone.paper.engines.events import Task
-from icone.paper.execute import Job, Setting, execute, full_disk_halts
+from icone.paper.execute import ExecutionSettings, Job, execute, full_disk_halts
 from icone.paper.outcome import Outcome
 from icone.paper.store import Store
 from icone.process import configure_process
 
 
-class Report(NamedTuple):
+class WorkerReport(NamedTuple):
     """What became of a run in a worker: its outcome; `elsewhere`: another process has it; `stopped`: asked to stop.
 
     `halted`: nothing more can be written, for the `reason` given.
@@ -29,7 +29,7 @@ class Report(NamedTuple):
     reason: str = ""
 
 
-def serve(connection: Connection, folder: Path, setting: Setting) -> None:
+def serve(connection: Connection, folder: Path, setting: ExecutionSettings) -> None:
     """The life of a worker: groups of runs in, reports out, until the other side closes or goes away."""
     os.setpgrp()  # Ctrl-C in the terminal is for the sweep, which then asks its workers to stop
     configure_process()
@@ -48,13 +48,13 @@ def serve(connection: Connection, folder: Path, setting: Setting) -> None:
             return  # the sweep is gone; the outcomes are in the store
 
 
-def work(store: Store, group: Sequence[Task], setting: Setting) -> list[Report]:
+def work(store: Store, group: Sequence[Task], setting: ExecutionSettings) -> list[WorkerReport]:
     """Execute a group of tasks under their claims and record the outcomes.
 
     Training and measuring turn their errors into outcomes, so an error that arrives here is one of the store: a full
     disk, rights that were taken away, a share that is gone.
     """
-    reports: dict[str, Report] = {}
+    reports: dict[str, WorkerReport] = {}
     keys = [task.spec.key for task in group]
     try:
         with ExitStack() as claims:
@@ -62,28 +62,28 @@ def work(store: Store, group: Sequence[Task], setting: Setting) -> list[Report]:
             for task in group:
                 spec = task.spec
                 if not claims.enter_context(store.claim(spec.key)):
-                    reports[spec.key] = Report(spec.key, "elsewhere")
+                    reports[spec.key] = WorkerReport(spec.key, "elsewhere")
                     continue
                 last = store.last_record(spec.key)
                 if last is not None and last.attempt > task.after:  # somebody was quicker
-                    reports[spec.key] = Report(spec.key, "finished", store.outcome(last))
+                    reports[spec.key] = WorkerReport(spec.key, "finished", store.outcome(last))
                     continue
                 jobs.append(_job(store, task, reports))
             with full_disk_halts():
                 execute(jobs, setting)
     except (InterruptedRun, KeyboardInterrupt):
-        reports = {key: Report(key, "stopped") for key in keys} | reports
+        reports = {key: WorkerReport(key, "stopped") for key in keys} | reports
     except (InputError, OSError) as error:
-        reports = {key: Report(key, "halted", reason=one_line(error)) for key in keys} | reports
+        reports = {key: WorkerReport(key, "halted", reason=one_line(error)) for key in keys} | reports
     return list(reports.values())
 
 
-def _job(store: Store, task: Task, reports: dict[str, Report]) -> Job:
+def _job(store: Store, task: Task, reports: dict[str, WorkerReport]) -> Job:
     spec = task.spec
 
     def finish(outcome: Outcome) -> None:
         if task.alone or not outcome.out_of_memory:  # too little memory is final only where a run was alone
             store.record(spec, outcome)
-        reports[spec.key] = Report(spec.key, "finished", outcome)
+        reports[spec.key] = WorkerReport(spec.key, "finished", outcome)
 
     return Job(spec, store.run_folder(spec.key), finish)

@@ -10,15 +10,8 @@ const NONE = { colour: "#9a9a9a", symbol: "circle-open", glyph: "○", name: "no
 const SVG_POINTS = 3000; // crisp and printable below, WebGL above
 const LISTED = 500;
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
-const FROM_ZERO = ["rankme", "variance_rank", "first_component", "alignment"];
-const RANKS = ["rankme", "variance_rank"]; // they grow with the number of samples, which their charts name
 const PER_SHEET = 256;
 const SHEET_COLUMNS = 16;
-const GEOMETRY = {
-  rankme: "RankMe", variance_rank: "Directions that hold the variance", recognition: "Views nearer to their own sample",
-  first_component: "Variance in the first component", mean_cosine: "Mean cosine of features",
-  anchor_cosine: "Mean cosine of anchors", alignment: "Alignment", uniformity: "Uniformity",
-};
 
 // ---- small helpers: text reaches the page through textContent only ----
 function make(tag, options = {}, ...children) {

@@ -4,9 +4,9 @@ function showVerdicts() {
   document.title = `icone report · ${data.title}`;
   for (const run of runs) {
     const verdict = run.verdict;
-    const columns = ["untrained", "trained"].filter((which) => run.figures.some((row) => row[which]));
+    const columns = ["untrained", "trained"].filter((which) => run.metrics.some((row) => row[which]));
     const head = make("tr", {}, make("th", { text: "" }), ...columns.map((c) => make("th", { text: c, class: "number" })));
-    const rows = run.figures.map((row) => make("tr", {}, make("td", { text: row.title }),
+    const rows = run.metrics.map((row) => make("tr", {}, make("td", { text: row.title }),
       ...columns.map((c) => make("td", { text: row[c] ?? "–", class: "number" }))));
     find("#verdict .cards").append(make("article", { class: `card ${verdict.state.replaceAll(" ", "-")}` },
       make("div", {}, make("h3", { text: run.name }), make("span", { class: "badge", text: verdict.state }),
@@ -45,8 +45,8 @@ function showTraining() {
     const terms = runs[0].history.terms;
     draw(chart("training", "Loss and its terms"), Object.keys(terms).map((t, i) => curve(terms[t], words(t), i)), epochs);
   } else for (const term of names("terms")) perRun(words(term), (run) => run.history.terms[term]);
-  for (const key of Object.keys(GEOMETRY)) {
-    if (names("geometry").includes(key)) perRun(`${GEOMETRY[key]}${RANKS.includes(key) ? `, ${liveSamples()}` : ""}`, (run) => run.history.geometry[key], FROM_ZERO.includes(key));
+  for (const { name, title, from_zero, grows } of runs[0].charts) {
+    if (names("geometry").includes(name)) perRun(`${title}${grows ? `, ${liveSamples()}` : ""}`, (run) => run.history.geometry[name], from_zero);
   }
   function perRun(title, points, fromZero = false) {
     const traces = runs.map((run, i) => points(run) && curve(points(run), run.name, i)).filter(Boolean);

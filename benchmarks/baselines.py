@@ -1,6 +1,6 @@
 """Every method on generated volumes, on equal terms: does it learn, and what do small batches do to it?
 
-    python benchmarks/rivals.py --workers 2 --out benchmarks/results
+    python benchmarks/baselines.py --workers 2 --out benchmarks/results
 
 One encoder, the same views, optimizer, schedule, epochs and probes for all; mean ± standard deviation over seeds of
 the balanced accuracy in percent, linear probe / kNN-5. First table: every method at a batch size it likes, against its
@@ -17,8 +17,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import tyro
 
-from icone.methods import METHODS
-from learning import Entry, Figures, Outcome, Terms, markdown, measure_and_tell, spread
+from icone.methods import METHODS, option_texts
+from learning import Entry, Metrics, Outcome, Terms, markdown, measure_and_tell, spread
 
 SEEDS = 3
 LARGE = 16
@@ -26,10 +26,6 @@ ACCURACIES = ("linear_probe", "knn_5")
 LEAST_LOSS, MOST_LOSS = 8, 6
 """Points of the linear probe, in the mean over seeds: methods that need a batch of 2 lose at least the one from the
 batch they like to the smallest; IConE loses at most the other from the large batch to batch size 1."""
-NARROW = ("hidden=512",)
-"""Heads of 2048 and 4096 units would take most of the time beside an encoder of 0.2 M parameters."""
-SHARP = ("first_teacher_temperature=0.01", "teacher_temperature=0.015")
-"""At the start of training DINO's own 0.04 leaves the teacher all but uniform: entropy 5.4 of 5.5 for 256 outputs."""
 
 
 class Contender(NamedTuple):
@@ -50,25 +46,19 @@ class Contender(NamedTuple):
         return METHODS[self.method].min_batch_size
 
 
-CONTENDERS = (
-    Contender("icone", "icone", 4, 16, NARROW),
-    Contender("icone, VCReg", "icone", 4, 16, ("diversity=variance_covariance", *NARROW)),
-    Contender("icone, SIGReg", "icone", 4, 18, ("diversity=sigreg", *NARROW)),
-    Contender("simclr", "simclr", 16, 23, NARROW),
-    # A queue longer than the data set would hold stale keys of the query's own instance; and it starts with random
-    # vectors, which teach nothing until they are replaced.
-    Contender("moco", "moco", 16, 11, ("queue_size=64", "temperature=0.1")),
-    Contender("swav", "swav", 16, 11, NARROW),
-    Contender("byol", "byol", 16, 13, NARROW),
-    Contender("vicreg", "vicreg", 16, 19, NARROW),
-    # 65,536 outputs are meant for millions of images.
-    Contender("dino", "dino", 16, 7, ("outputs=256", *SHARP, *NARROW)),
-    Contender("diet", "diet", 4, 9),
-    Contender("cross_entropy", "cross_entropy", 1, 37),
-    Contender("supcon", "supcon", 16, 22),
-    Contender("icone_class", "icone_class", 1, 26),
-    Contender("icone_instance", "icone_instance", 1, 31),
+def contender(method: str, variant: str = "", gain: float | None = None, **options: object) -> Contender:
+    """A method as its class describes itself (`Method.learning`), or a variant of it by other options."""
+    learning = METHODS[method].learning
+    name = f"{method}, {variant}" if variant else method
+    texts = option_texts({**options, **learning.options})
+    return Contender(name, method, learning.batch_size, learning.gain if gain is None else gain, texts)
+
+
+VARIANTS = (
+    contender("icone", "VCReg", 16, diversity="variance_covariance"),
+    contender("icone", "SIGReg", 18, diversity="sigreg"),
 )
+CONTENDERS = sorted((*map(contender, METHODS), *VARIANTS), key=lambda c: list(METHODS).index(c.method))
 
 
 class Comparison(NamedTuple):
@@ -154,7 +144,7 @@ def tables(comparisons: Sequence[Comparison]) -> str:
     return f"## They learn\n\n{learning}\n\n## Small batches\n\n{small}\n"
 
 
-def _accuracies(runs: Sequence[Figures]) -> str:
+def _accuracies(runs: Sequence[Metrics]) -> str:
     """Linear probe / kNN-5."""
     return " / ".join(spread([run[name] for run in runs]) for name in ACCURACIES)
 
@@ -182,7 +172,7 @@ def main(
         return tables(compare(found, contenders, seeds))
 
     entries = entries_of(contenders, seeds)
-    measure_and_tell(terms, entries, tell, name="rivals", workers=workers, reuse=reuse, out=out)
+    measure_and_tell(terms, entries, tell, name="baselines", workers=workers, reuse=reuse, out=out)
 
 
 if __name__ == "__main__":

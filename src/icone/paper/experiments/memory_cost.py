@@ -15,8 +15,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from icone.errors import InputError
+from icone.methods import METHODS
 from icone.paper.drawing import draw_line, logarithmic_ticks, panels, say_empty, shared_legend
-from icone.paper.grids import TITLES
+from icone.paper.experiments.base import Experiment, Presentation, Scene
 from icone.paper.tables import PaperTable, beside_paper
 
 COLUMNS = ("method", "N", "B", "regulariser", "peak_gb", "seconds_per_step")
@@ -29,7 +30,8 @@ EPOCHS = 100
 def read_measurements(paths: Sequence[Path]) -> pd.DataFrame:
     """What the benchmark measured, with a `title` per method and regulariser; of what is there twice, the last."""
     rows = pd.concat([pd.DataFrame(columns=COLUMNS), *map(_rows, paths)]).dropna(subset=["peak_gb"])
-    titles = [REGULARISERS.get(kind, TITLES.get(m, m)) for m, kind in rows[["method", "regulariser"]].to_numpy()]
+    known = {name: method.title for name, method in METHODS.items()}
+    titles = [REGULARISERS.get(kind, known.get(m, m)) for m, kind in rows[["method", "regulariser"]].to_numpy()]
     return rows.assign(title=titles).drop_duplicates(["title", "N", "B"], keep="last")
 
 
@@ -84,3 +86,20 @@ def sweep_figure(measured: pd.DataFrame, column: str) -> Figure:
             axis.remove()
         shared_legend(figure, axes[: len(sizes)])
     return figure
+
+
+def _present(scene: Scene) -> Presentation:
+    """Peak memory and wall clock, from the benchmark."""
+    measured = read_measurements(scene.measurements)
+    return Presentation(
+        [memory_table(measured)],
+        {"memory": sweep_figure(measured, "peak_gb"), "wall-clock": sweep_figure(measured, "seconds_per_step")},
+    )
+
+
+MEMORY = Experiment(
+    name="memory",
+    labels=("fig:supp_gpu_memory_sweep", "fig:supp_wallclock_sweep", "tab:icone_memory_scaling"),
+    needs="--measurements FILE",
+    present=_present,
+)

@@ -1,4 +1,4 @@
-"""The natural-image subset: 20 classes of any folder of classes, up to 250 images each."""
+"""Natural images: 20 classes of any folder of classes, up to 250 images each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ import numpy as np
 
 from icone.data.sources.folder import FolderSource
 from icone.errors import InputError
-from icone.paper.datasets import Dataset, find_dataset
+from icone.paper.datasets import SMOKE, PaperDataset, find_dataset
+from icone.paper.experiments.base import Experiment
+from icone.paper.experiments.stability import show_stability
+from icone.paper.grids import method_grid
 from icone.paper.options import Options
+from icone.paper.spec import Cell
 from icone.validation import user_path
 
 CLASSES = 20
 PER_CLASS = 250
 
 
-def natural_subset(name: str, options: Options) -> Dataset:
+def natural_subset(name: str, options: Options) -> PaperDataset:
     """The folder itself where it is small enough, else a folder of links to classes and images drawn once.
 
     The links lie in the user's cache folder under a name that depends on what they point to.
@@ -86,3 +90,17 @@ def _chosen(members: dict[str, list[Path]]) -> dict[str, str]:
 def _links_in(place: Path) -> dict[str, str]:
     found = sorted(path for path in place.rglob("*") if not path.is_dir())
     return {path.relative_to(place).as_posix(): os.readlink(path) if path.is_symlink() else "" for path in found}
+
+
+def _grid(options: Options) -> list[Cell]:
+    """20 classes of the first folder given, up to 250 images each; without a folder there is nothing to run."""
+    if options.smoke and not options.datasets:
+        return list(method_grid(options, 2, sets=[find_dataset(SMOKE[2][0], options)]))
+    sets = [natural_subset(folder, options) for folder in options.datasets[:1]]
+    return list(method_grid(options, 2, sets=sets))
+
+
+NATURAL_IMAGES = Experiment(
+    name="natural-images", labels=("fig:imagenet_subset",), needs="--datasets FOLDER of 20 classes", grid=_grid,
+    present=show_stability,
+)  # fmt: skip

@@ -1,0 +1,212 @@
+"""The table of all metrics: how each is measured, what it is called, how it is written and where it is shown.
+
+Metrics are numbers; figures are pictures. Tables, the page, figures, the verdict and the paper's experiments take
+names, units and digits from here. Adding a metric: one entry of `METRICS`, or `register_metric`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.errors import InputError
+from icone.evaluation import geometry
+from icone.evaluation.inputs import FloatArray
+from icone.evaluation.recognition import Recognition, recognition
+
+Array = npt.NDArray[np.float32]
+Groups = npt.NDArray[np.int64] | None
+UNTRAINED = "untrained_"
+"""Before the name of a metric: that of the encoder before training."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What a metric can look at: features, and where there are any those of random views."""
+
+    features: Array
+    """Of the deterministic views, (N, d)."""
+    views: Array | None = None
+    """Of random views, (n, V, d)."""
+    groups: Groups = None
+    """The classes (n,) that the encoder was taught to unite."""
+
+    @cached_property
+    def standardized(self) -> FloatArray:
+        """Every dimension with mean 0 and variance 1, as the paper measures geometry."""
+        return geometry.standardize(self.features)
+
+    @cached_property
+    def standardized_views(self) -> FloatArray | None:
+        if self.views is None:
+            return None
+        return geometry.standardize(self.views.reshape(-1, self.views.shape[-1])).reshape(self.views.shape)
+
+    @cached_property
+    def recognised(self) -> Recognition | None:
+        return None if self.standardized_views is None else recognition(self.standardized_views, self.groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number about an encoder."""
+
+    name: str
+    """Its key in result.json, the history, loggers (`geometry/NAME`) and the results table of a sweep."""
+    title: str
+    """What tables call it."""
+    label: str = ""
+    """A shorter title for axes and charts; empty: the title."""
+    percent: bool = False
+    """Whether it is a share, which is written in percent."""
+    digits: int = 1
+    """Decimals, of percent where it is one."""
+    better: Literal["higher", "lower", ""] = ""
+    """Which values are better; empty where neither is."""
+    meaning: str = ""
+    """What a better value means, where the title does not say it."""
+    shown: tuple[Literal["evaluation", "training"], ...] = ("evaluation",)
+    """evaluation: in tables of `icone evaluate`, the page and a sweep; training: measured and drawn over epochs."""
+    from_zero: bool = False
+    """Whether charts begin at 0."""
+    grows: bool = False
+    """Whether it grows with the number of samples, which its charts then name."""
+    probe: str = ""
+    """The probe whose `score` it is; empty for other metrics."""
+    score: str = "balanced_accuracy"
+    measure: Callable[[Embedding], float | None] | None = None
+    """The function that measures it; None: a probe or a method does (`Method.epoch_metrics`)."""
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit and its direction."""
+        unit = " (%)" if self.percent else ""
+        return f"{self.title}{unit}" + (f" ({self.better}: {self.meaning})" if self.meaning else "")
+
+    @property
+    def short(self) -> str:
+        return self.label or self.title
+
+    @property
+    def axis(self) -> str:
+        """The short title with its unit."""
+        return f"{self.short} (%)" if self.percent else self.short
+
+    @property
+    def scale(self) -> int:
+        """By what a value is multiplied to be written."""
+        return 100 if self.percent else 1
+
+    def text(self, value: float) -> str:
+        """A value as tables write it."""
+        return f"{self.scale * value:.{self.digits}f}"
+
+
+def _of_views(function: Callable[[FloatArray], float]) -> Callable[[Embedding], float | None]:
+    """A function of standardised views (n, V, d), as a metric that is absent without views."""
+    return lambda e: None if e.standardized_views is None else function(e.standardized_views)
+
+
+def _probe(name: str, label: str, **changes: Any) -> Metric:
+    title = f"{label}, balanced accuracy"
+    settings = {"title": title, "label": label, "percent": True, "better": "higher", "probe": name, **changes}
+    return Metric(name=name, **settings)
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _probe("linear_probe", "linear probe"),
+        _probe("knn_1", "kNN-1"),
+        _probe("knn_5", "kNN-5"),
+        _probe("knn_20", "kNN-20"),
+        _probe(
+            "minority", "minority classes", title="linear probe, minority classes", probe="linear_probe",
+            score="minority_accuracy",
+        ),
+        Metric(
+            name="recognition", title="views nearer to their own sample than to another",
+            label="views nearer to their own sample", percent=True, better="higher", shown=("evaluation", "training"),
+            measure=lambda e: None if e.recognised is None else e.recognised.share,
+        ),
+        Metric(
+            name="rankme", title="RankMe", better="higher", shown=("evaluation", "training"), from_zero=True,
+            grows=True, measure=lambda e: geometry.rankme(e.standardized),
+        ),
+        Metric(
+            name="variance_rank", title="directions that hold the variance", better="higher",
+            shown=("evaluation", "training"), from_zero=True, grows=True,
+            measure=lambda e: geometry.variance_rank(e.standardized),
+        ),
+        Metric(
+            name="effective_rank", title="effective rank", better="higher",
+            measure=lambda e: geometry.entropy_rank(geometry.singular_values(e.standardized)),
+        ),
+        Metric(name="lidar", title="LiDAR", better="higher", measure=_of_views(geometry.lidar)),
+        Metric(
+            name="alignment", title="alignment", digits=2, better="lower", meaning="views agree",
+            shown=("evaluation", "training"), from_zero=True, measure=_of_views(geometry.alignment),
+        ),
+        Metric(
+            name="uniformity", title="uniformity", digits=2, better="lower", meaning="more spread",
+            shown=("evaluation", "training"), measure=lambda e: geometry.uniformity(e.standardized),
+        ),
+        Metric(
+            name="first_component", title="variance in the first component", percent=True,
+            shown=("evaluation", "training"), from_zero=True,
+            measure=lambda e: geometry.first_component_share(e.features),
+        ),
+        Metric(
+            name="mean_cosine", title="mean cosine between samples", label="mean cosine of features", digits=4,
+            shown=("evaluation", "training"), measure=lambda e: geometry.mean_cosine(e.features),
+        ),
+        Metric(name="anchor_cosine", title="mean cosine of anchors", digits=4, shown=("training",)),
+        Metric(name="prototype_cosine", title="mean cosine of prototypes", digits=4, shown=("training",)),
+        Metric(name="class_alignment", title="alignment of same-class pairs", digits=2, better="lower", shown=()),
+        Metric(name="silhouette", title="silhouette", digits=2, better="higher", shown=()),
+    )
+}  # fmt: skip
+"""In the order of tables and charts. The last two belong to the paper's synthetic study, which shows them itself."""
+
+
+def register_metric(metric: Metric) -> Metric:
+    """Add a metric of your own: it is measured, written and drawn like the others from then on, in this process."""
+    if metric.name in METRICS:
+        raise InputError(f"there is a metric {metric.name} already: give yours another name")
+    METRICS[metric.name] = metric
+    return metric
+
+
+def metrics_shown(where: Literal["evaluation", "training"]) -> list[Metric]:
+    return [metric for metric in METRICS.values() if where in metric.shown]
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of this name, also before training (`untrained_NAME`); of an unknown one, what its name says.
+
+    >>> find_metric("untrained_knn_5").heading, find_metric("peak_gb").heading
+    ('kNN-5, balanced accuracy (%)', 'peak gb')
+    """
+    return METRICS.get(name.removeprefix(UNTRAINED)) or Metric(name=name, title=name.replace("_", " "))
+
+
+def metric_value(measured: Mapping[str, Any], metric: Metric) -> float | None:
+    """The value of a metric among the results of one encoder (`assess`), or None."""
+    value = measured.get(metric.probe or metric.name)
+    if metric.probe and value is not None:
+        value = value[metric.score]
+    return None if value is None else float(value)
+
+
+def sentence_case(title: str) -> str:
+    """A title as the beginning of a sentence.
+
+    >>> sentence_case("linear probe"), sentence_case("kNN-5")
+    ('Linear probe', 'kNN-5')
+    """
+    return title if title[1:2].isupper() else title[:1].upper() + title[1:]

@@ -1,0 +1,38 @@
+"""Half of the classes thinned by a ratio k: accuracy on all classes and on the minority."""
+
+from __future__ import annotations
+
+from icone.paper.accuracy_figures import imbalance_figure
+from icone.paper.experiments.base import BOTH, Experiment, Presentation, Scene
+from icone.paper.grids import BATCH_SIZES, batch_sizes, chosen_methods, few_datasets, make_cell, seeds
+from icone.paper.options import Options
+from icone.paper.spec import Cell
+from icone.paper.tables import metric_table
+
+RATIOS = (1, 2, 5, 10, 20, 50)
+"""Ratios k; the paper's are readable in a picture only."""
+
+
+def _grid(options: Options) -> list[Cell]:
+    """All 2D and 3D sets at the largest batch."""
+    largest = max(batch_sizes(options, BATCH_SIZES))
+    return [
+        make_cell(options, data, method, largest, seed, {"k": k}, imbalance=None if k == 1 else float(k))
+        for dims in (2, 3)
+        for data in few_datasets(options, dims)
+        for method in chosen_methods(options)
+        for k in ((1, 3) if options.smoke else RATIOS)
+        for seed in seeds(options)
+    ]
+
+
+def _present(scene: Scene) -> Presentation:
+    thinned = scene.runs[scene.runs["k"] > 1]
+    minority = metric_table(
+        thinned, name="minority", title="minority classes (%)", row="method", keys=["k"], metric="minority"
+    )
+    drawn = imbalance_figure(scene.runs)
+    return Presentation([scene.table(name="overall", keys=["k"]), minority], {scene.name: drawn})
+
+
+IMBALANCE = Experiment(name="imbalance", labels=("fig:imbalance",), needs=BOTH, grid=_grid, present=_present)
