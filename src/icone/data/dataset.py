@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icone.data.formats.readers import quiet_readers
+from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import Problem, Progress
 from icone.data.labels import class_names
 from icone.data.prepare import Preparation

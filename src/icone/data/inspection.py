@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from icone.config import DataConfig
-from icone.data.formats.readers import quiet_readers
+from icone.data.formats.registry import quiet_readers
 from icone.data.sources.base import Array, Source
 from icone.data.threads import read_ahead
 from icone.errors import InputError

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from icone.config import DataConfig
 from icone.data.cache import Cache, Rows, Say
-from icone.data.formats.readers import quiet_readers
+from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import Facts, Inspection, Progress, inspect_source
 from icone.data.prepare import Preparation
 from icone.data.sources.base import Array, Source
