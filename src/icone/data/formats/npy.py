@@ -1,13 +1,20 @@
-"""NumPy files, .npy and .npz: one sample each, or an array of many samples."""
+"""NumPy files, .npy and .npz: one sample each, or an array of many samples, whose rows are read one by one."""
 
 from __future__ import annotations
 
+import io
+import math
+import os
+import weakref
 import zipfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.lib.format as npy_format
+import numpy.typing as npt
 
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.data.memory import check_fits
@@ -186,6 +193,77 @@ class NpzFile:
         check_fits(self.headers[key].nbytes, f"the array {key} of {self._path}", way_out)
         with load_numpy(self._path) as arrays:
             return arrays[key]
+
+
+class CheckedRows:
+    """An array (N, …) that `write_rows` wrote, in an open file; a row is checked when it is first read.
+
+    `about` has its `shape`, its `dtype` and the `checksums` of its rows. Rows are read, not mapped, as in `NpyRows`.
+    """
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        (count, *shape), self._dtype, self._checksums = about["shape"], np.dtype(about["dtype"]), about["checksums"]
+        self.about, self._shape, self._row_bytes = about, shape, math.prod(shape) * self._dtype.itemsize
+        header = _header_bytes((count, *shape), self._dtype)
+        self._start = len(header)
+        self._checked: npt.NDArray[np.bool_] = np.zeros(count, dtype=bool)
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+        size = os.fstat(self._file).st_size
+        if os.pread(self._file, len(header), 0) != header or size != len(header) + count * self._row_bytes:
+            raise ValueError(f"{path} holds another array than was written")
+
+    def __len__(self) -> int:
+        return len(self._checked)
+
+    def read(self, rows: npt.NDArray[np.int64]) -> tuple[Array, list[int]]:
+        """A copy of the given rows, and which of its rows are damaged."""
+        copy: Array = np.empty((len(rows), self._row_bytes), np.uint8)
+        damaged = []
+        for at, row in enumerate(rows.tolist()):
+            content = copy[at].data
+            is_whole = _read_into(content, self._file, self._start + row * self._row_bytes)
+            if not (is_whole and self._checked[row]):
+                self._checked[row] = is_whole and zlib.crc32(content) == self._checksums[row]
+            if not self._checked[row]:
+                damaged.append(at)
+        return copy.view(self._dtype).reshape(len(rows), *self._shape), damaged
+
+
+def _header_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """The first bytes of an .npy with such an array."""
+    file, declared = io.BytesIO(), {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy_format.write_array_header_1_0(file, declared)
+    return file.getvalue()
+
+
+def _read_into(buffer: memoryview, file: int, start: int) -> bool:
+    """Fill a buffer from a file; False where the file ends before, or cannot be read."""
+    done = 0
+    try:
+        while done < len(buffer) and (read := os.preadv(file, [buffer[done:]], start + done)):
+            done += read
+    except OSError:
+        return False
+    return done == len(buffer)
+
+
+def write_rows(path: Path, rows: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:
+    """Write an .npy piece by piece and return a checksum per row.
+
+    Plain writes, because a full disk then is an error; under a mapped file it would kill the process.
+    """
+    checksums = []
+    with path.open("wb") as file:
+        file.write(_header_bytes(shape, dtype))
+        for row in rows:
+            assert row.shape == shape[1:]
+            assert row.dtype == dtype
+            content = np.ascontiguousarray(row).data
+            file.write(content)
+            checksums.append(zlib.crc32(content))
+    assert len(checksums) == shape[0]
+    return checksums
 
 
 NPY = Format(name="npy", suffixes=(".npy",), read=read_npy, header=npy_header, open_arrays=NpyFile, packages=("numpy",))
