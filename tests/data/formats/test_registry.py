@@ -19,7 +19,7 @@ from rich.console import Console
 import icone
 from icone.config import DataConfig
 from icone.data import Format, Sample, open_source, read_sample, register_format
-from icone.data.formats.registry import FORMATS, find_format, quiet_readers, software_of
+from icone.data.formats.registry import ARRAY_FORMATS, FORMATS, find_format, quiet_readers, software_of
 from icone.errors import InputError
 
 ReadOne = Callable[[Path], Sample]
@@ -90,10 +90,11 @@ def test_quiet_readers_restores_levels() -> None:
 @pytest.fixture(autouse=True)
 def _formats() -> Iterator[None]:
     """What a test registers is forgotten after it."""
-    before = dict(FORMATS)
+    before = dict(FORMATS), dict(ARRAY_FORMATS)
     yield
-    FORMATS.clear()
-    FORMATS.update(before)
+    for table, kept in zip((FORMATS, ARRAY_FORMATS), before, strict=True):
+        table.clear()
+        table.update(kept)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,18 @@ def test_a_format_of_ones_own_from_files_to_features(tmp_path: Path) -> None:
     table = icone.embed(run, folder, device="cpu", console=Console(file=io.StringIO()))
     assert sorted(table["id"]) == [f"{number}.foo" for number in range(6)]
     assert table.filter(regex=r"^f\d").shape[1] > 0
+
+
+def test_a_format_of_ones_own_for_arrays(tmp_path: Path) -> None:
+    images = RNG.integers(0, 256, (5, 8, 9), dtype=np.uint8)
+    np.save(tmp_path / "a.npy", images)
+    (tmp_path / "a.npy").rename(tmp_path / "a.bar")
+    register_format(Format(name="bar", suffixes=(".bar",), open_arrays=FORMATS[".npy"].open_arrays))
+    source = open_source(str(tmp_path / "a.bar"), DataConfig())
+    np.testing.assert_array_equal([source.read(i).array[0] for i in range(len(source))], images)
+    register_format(Format(name="bar", suffixes=(".baz",), open_arrays=FORMATS[".npy"].open_arrays))
+    with pytest.raises(InputError, match="is one file; give the folder"):
+        open_source(str(tmp_path / "a.bar"), DataConfig())
 
 
 def test_another_reader_of_the_same_files_is_other_software(tmp_path: Path) -> None:

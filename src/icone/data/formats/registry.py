@@ -23,6 +23,8 @@ BUILT_IN = (IMAGE, TIFF, NPY, NPZ, NIFTI, DICOM, ZARR)
 
 FORMATS: dict[str, Format] = {}
 """Every format under each of its suffixes."""
+ARRAY_FORMATS: dict[str, Format] = {}
+"""Those of them whose files can hold an array of many samples."""
 
 
 def register_format(new: Format) -> None:
@@ -37,9 +39,12 @@ def register_format(new: Format) -> None:
             raise InputError(f"the suffix {suffix!r} of the format {new.name} must be in lower case, with its dot")
         if suffix in FORMATS and FORMATS[suffix].name != new.name:
             raise InputError(f"{suffix} files are read as {FORMATS[suffix].name} already; choose another suffix")
-    for suffix in [suffix for suffix, known in FORMATS.items() if known.name == new.name]:
-        del FORMATS[suffix]
+    for table in (FORMATS, ARRAY_FORMATS):
+        for suffix in [suffix for suffix, known in table.items() if known.name == new.name]:
+            del table[suffix]
     FORMATS.update(dict.fromkeys(new.suffixes, new))
+    if new.open_arrays is not None:
+        ARRAY_FORMATS.update(dict.fromkeys(new.suffixes, new))
 
 
 for _format in BUILT_IN:

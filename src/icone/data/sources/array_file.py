@@ -15,14 +15,14 @@ import numpy as np
 
 from icone.data.formats.base import ArrayFile, Header
 from icone.data.formats.npy import PICKLED, channel_axis, pick_key
-from icone.data.formats.registry import FORMATS
+from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Sample, Source
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
 
-SUFFIXES = tuple(suffix for suffix, known in FORMATS.items() if known.open_arrays)
+SUFFIXES = ARRAY_FORMATS
 LABEL_KEYS = ("labels", "label", "y")
 PIECE = 2**24
 """Bytes of an array that are read at once for digests of its rows."""
@@ -140,7 +140,7 @@ class ArraySource(Source):
 
 
 def _open(path: Path) -> ArrayFile:
-    known = FORMATS[path.suffix.lower()]
+    known = ARRAY_FORMATS[path.suffix.lower()]
     assert known.open_arrays is not None
     known.check_installed()
     return known.open_arrays(path)
