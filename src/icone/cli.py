@@ -254,7 +254,7 @@ class CacheVerb:
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
-        from icone.data.upkeep import upkeep
+        from icone.data.cache import upkeep
 
         upkeep(self.folder, console, check=self.check, clear=self.clear)
 

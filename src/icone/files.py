@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-_TEMPORARY = re.compile(r"\.icone-[0-9a-f]{16}\.tmp")
+TEMPORARY = re.compile(r"\.icone-[0-9a-f]{16}\.tmp")
+"""Names of files that are not complete yet."""
 
 
 @contextlib.contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Give a new, empty file beside `path`, and move it there once it is complete and on the disk.
+def replace_file(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """Give a new, empty file in the folder of `path`, and move it there once it is complete and on the disk.
 
     The name cannot be guessed and the file must not exist before, so nobody can plant a link under it, and two
-    writers of one target never meet. Its permissions are those that the umask gives.
+    writers of one target never meet. Its permissions are `mode`, or those that the umask gives.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".icone-{secrets.token_hex(8)}.tmp")
-    temporary.touch(exist_ok=False)
+    temporary.touch(0o666 if mode is None else 0o600, exist_ok=False)
     try:
-        mode = temporary.stat().st_mode
+        final = temporary.stat().st_mode if mode is None else mode
         yield temporary
-        temporary.chmod(mode)  # safetensors puts another file there, which only its owner may read
+        temporary.chmod(final)  # safetensors puts another file there, which only its owner may read
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -37,5 +41,24 @@ def replace_file(path: Path) -> Iterator[Path]:
 def remove_leftovers(folder: Path) -> None:
     """Delete what killed writers have left in a folder that nobody else writes to now."""
     for path in folder.glob(".icone-*.tmp"):
-        if _TEMPORARY.fullmatch(path.name):
+        if TEMPORARY.fullmatch(path.name):
             path.unlink(missing_ok=True)
+
+
+def write_sealed(path: Path, content: Any, mode: int | None = None) -> None:
+    """Write JSON under a line with its digest, which `read_sealed` checks."""
+    text = json.dumps(content).encode()
+    with replace_file(path, mode) as temporary:
+        temporary.write_bytes(_seal(text) + b"\n" + text)
+
+
+def read_sealed(path: Path) -> Any:
+    """What `write_sealed` wrote; a `ValueError` where the file holds anything else."""
+    seal, _, text = path.read_bytes().partition(b"\n")
+    if _seal(text) != seal:
+        raise ValueError(f"{path} is not what was written")
+    return json.loads(text)
+
+
+def _seal(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).hexdigest().encode()

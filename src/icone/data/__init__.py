@@ -2,14 +2,15 @@
 
 from icone.data.cache import cache_folder
 from icone.data.dataset import Dataset
+from icone.data.formats.base import Format, Header, Sample
+from icone.data.formats.registry import register_format
 from icone.data.identity import DIGEST_VERSION, DigestMemory, InstanceChange, compare_instances, file_digest
 from icone.data.inspection import Facts, Inspection, Problem, inspect_source
 from icone.data.labels import read_labels
-from icone.data.load import Data, load_data, load_for_inference
+from icone.data.load import Data, check_outside, load_data, load_for_inference
 from icone.data.loader import Batch, Loader, larger_last_batch, where_samples_are
 from icone.data.prepare import Preparation
-from icone.data.reading import check_outside
-from icone.data.sources.base import Sample, Source
+from icone.data.sources.base import Source
 from icone.data.sources.folder import read_sample
 from icone.data.sources.registry import open_source
 from icone.data.splits import grouped_split, imbalanced_subset, stratified_split, stratified_subset
@@ -21,6 +22,8 @@ __all__ = [
     "Dataset",
     "DigestMemory",
     "Facts",
+    "Format",
+    "Header",
     "Inspection",
     "InstanceChange",
     "Loader",
@@ -41,6 +44,7 @@ __all__ = [
     "open_source",
     "read_labels",
     "read_sample",
+    "register_format",
     "stratified_split",
     "stratified_subset",
     "where_samples_are",

@@ -7,28 +7,24 @@ nothing is kept unless it is empty; and of a cache only files under names that t
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
-import json
 import math
 import os
 import re
 import shutil
-import tempfile
 import time
-import weakref
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.lib.format as npy
-import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
 
+from icone.data.formats.base import Array
+from icone.data.formats.npy import CheckedRows, write_rows
 from icone.data.memory import GB
-from icone.data.sources.base import Array
 from icone.errors import InputError, one_line
+from icone.files import TEMPORARY, read_sealed, replace_file, write_sealed
 from icone.validation import user_path
 
 Say = Callable[[str], None]
@@ -39,12 +35,10 @@ SIGNATURE = (
     b"# This folder is a cache of icone: it may be deleted whole, and `icone cache` deletes its entries.\n"
 )
 """The first line is the one by which backup programs know a cache; the second makes it ours."""
-KEY = "[0-9a-f]{32}"
-DIGEST_NAME = re.compile(r"[0-9a-f]{32}")
-"""Files in the folder `digests` that remember contents (`icone.data.identity.DigestMemory`)."""
-OWN_NAME = re.compile(rf"{KEY}\.(json|npy)|({KEY}|CACHEDIR)[a-z0-9_]{{8}}\.tmp")
-"""Names that the cache makes."""
-
+KEY = re.compile(r"[0-9a-f]{32}")
+"""Names of entries, and of files in the folder `digests` (`icone.data.identity.DigestMemory`)."""
+PRIVATE = 0o600
+"""Samples may be patients: what is kept is for its owner alone. The tag is for all who use the folder."""
 ABANDONED = 3600.0
 """Seconds after which an unfinished file that nobody writes to any more counts as left by a killed process."""
 
@@ -62,10 +56,6 @@ def _own_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icone"
 
 
-class Damaged(Exception):
-    """A kept array is not what was written."""
-
-
 class Entry(NamedTuple):
     """What the folder says about one kept array."""
 
@@ -76,59 +66,18 @@ class Entry(NamedTuple):
     """When it was last used, in seconds since the epoch."""
 
 
-class Rows:
-    """A kept array (N, …) in an open file; a row is checked against its checksum when it is first read.
-
-    Rows are read, not mapped: of a file that somebody cuts short, a mapping would kill the process.
-    """
-
-    def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        try:
-            (count, *shape), dtype, checksums = about["shape"], np.dtype(about["dtype"]), about["checksums"]
-            header, row_bytes = _header((count, *shape), dtype), math.prod(shape) * dtype.itemsize
-            makes_sense = len(checksums) == count and not dtype.hasobject
-        except (TypeError, ValueError):
-            makes_sense = False
-        if not makes_sense:
-            raise Damaged(f"what is written about {path} makes no sense")
-        self._file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-        size = os.fstat(self._file).st_size
-        if os.pread(self._file, len(header), 0) != header or size != len(header) + count * row_bytes:
-            raise Damaged(f"{path} holds another array than was written")
-        self.about, self._shape, self._dtype, self._checksums = about, tuple(shape), dtype, checksums
-        self._start, self._row_bytes = len(header), row_bytes
-        self._checked: npt.NDArray[np.bool_] = np.zeros(count, dtype=bool)
-
-    def __len__(self) -> int:
-        return len(self._checked)
-
-    def read(self, rows: npt.NDArray[np.int64]) -> tuple[Array, list[int]]:
-        """A copy of the given rows, and which of its rows are damaged."""
-        copy: Array = np.empty((len(rows), self._row_bytes), np.uint8)
-        damaged = []
-        for place, row in enumerate(rows.tolist()):
-            content = copy[place].data
-            is_whole = _read_into(content, self._file, self._start + row * self._row_bytes)
-            if not (self._checked[row] and is_whole):
-                self._checked[row] = is_whole and zlib.crc32(content) == self._checksums[row]
-            if not self._checked[row]:
-                damaged.append(place)
-        return copy.view(self._dtype).reshape(len(rows), *self._shape), damaged
-
-
 class Cache:
     """A folder of kept arrays, two files each: KEY.npy and KEY.json, which is written last and makes it valid.
 
     Whatever the disk refuses is said, and the work goes on without the cache. Two processes may write the same
-    entry at once: each writes a file of its own and moves it into place. An entry that another process removes
+    entry at once: each writes a file of its own and moves it to its name. An entry that another process removes
     stays readable for those who have opened it. Entries that another user keeps to themselves are passed over.
     """
 
     def __init__(self, folder: Path, say: Say) -> None:
         """Refuse a folder that holds something else, before anything is read, kept or deleted there."""
         self.folder = folder
-        self._say = say
+        self.say = say
         self._is_refused = False
         self._foreign: set[str] = set()
         """Keys of entries that belong to others and cannot be read."""
@@ -149,8 +98,8 @@ class Cache:
             return True
         if self._is_tagged() or os.path.realpath(self.folder) == os.path.realpath(_own_folder()):
             return True
-        whole = {f"{entry.key}{suffix}" for entry in self.entries() for suffix in (".json", ".npy")}
-        return all(name in whole or (OWN_NAME.fullmatch(name) and name.endswith(".tmp")) for name in names)
+        whole = {path.name for entry in self.entries() for path in self._files_of(entry.key)}
+        return all(name in whole or TEMPORARY.fullmatch(name) for name in names)
 
     def _is_tagged(self) -> bool:
         try:
@@ -158,7 +107,7 @@ class Cache:
         except OSError:
             return False
 
-    def open(self, key: str) -> Rows | None:
+    def open(self, key: str) -> CheckedRows | None:
         """The array kept under a key; None if there is none, or if it is damaged, which is said."""
         try:
             rows = self._load(key)
@@ -166,39 +115,36 @@ class Cache:
             return None
         except PermissionError as error:
             self._foreign.add(key)
-            self._say(f"the cache holds these samples, but for another user, and they are not kept twice ({error})")
+            self.say(f"the cache holds these samples, but for another user, and they are not kept twice ({error})")
             return None
-        except (Damaged, OSError) as error:
-            self._say(f"what the cache holds cannot be used and is made anew ({one_line(error)})")
+        except (ValueError, OSError) as error:
+            self.say(f"what the cache holds cannot be used and is made anew ({one_line(error)})")
             self.remove(key)
             return None
         with contextlib.suppress(OSError):  # a folder that can only be read serves as well
-            os.utime(self._description(key))
+            os.utime(self._files_of(key)[0])
         return rows
 
     def write(
         self, key: str, rows: Iterable[Array], shape: tuple[int, ...], dtype: str, about: dict[str, Any]
-    ) -> Rows | None:
+    ) -> CheckedRows | None:
         """Keep rows that form an array of this shape, then open it; None, and the reason is said, where it cannot."""
-        assert re.fullmatch(KEY, key)
+        assert KEY.fullmatch(key)
         if self._is_refused or key in self._foreign:
             return None
+        description, data = self._files_of(key)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             if not self._is_tagged():
-                with self._replacing(self.folder / TAG) as file:
-                    os.fchmod(file.fileno(), 0o644)  # other users of the folder must see what it is
-                    file.write(SIGNATURE)
-            if not self._make_room(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize):
+                with replace_file(self.folder / TAG, 0o644) as temporary:
+                    temporary.write_bytes(SIGNATURE)
+            if not self._make_room(math.prod(shape) * np.dtype(dtype).itemsize):
                 return None
-            with self._replacing(self._data(key)) as file:
-                checksums = _write_rows(file, rows, shape, np.dtype(dtype))
-            about = {**about, "shape": list(shape), "dtype": dtype, "checksums": checksums}
-            with self._replacing(self._description(key)) as file:
-                file.write(_sealed(about))
+            with replace_file(data, PRIVATE) as temporary:
+                checksums = write_rows(temporary, rows, shape, np.dtype(dtype))
+            write_sealed(description, {**about, "shape": shape, "dtype": dtype, "checksums": checksums}, PRIVATE)
         except OSError as error:
             self._is_refused = True
-            self._say(
+            self.say(
                 f"the prepared samples cannot be kept in {self.folder} ({one_line(error)}), so the next start "
                 "prepares them again; choose another folder with --cache DIR, or none with --cache off"
             )
@@ -208,43 +154,35 @@ class Cache:
     def entries(self) -> list[Entry]:
         """What is kept, the longest unused first."""
         found = []
-        for path in self._own_files("json"):
-            with contextlib.suppress(OSError, Damaged):  # another process may be removing it; or it is not ours to read
-                nbytes = self._data(path.stem).stat().st_size + path.stat().st_size
-                found.append(Entry(path.stem, _unsealed(path), nbytes, path.stat().st_mtime))
+        for path in self._own_files(".json"):
+            with contextlib.suppress(OSError, ValueError):  # another process may be removing it; or it is not ours
+                nbytes = sum(file.stat().st_size for file in self._files_of(path.stem))
+                found.append(Entry(path.stem, _read_about(path), nbytes, path.stat().st_mtime))
         return sorted(found, key=lambda entry: entry.used)
 
     def is_intact(self, key: str) -> bool:
         """Whether an entry, read whole, is what was written."""
         try:
             rows = self._load(key)
-        except (Damaged, OSError):
+        except (ValueError, OSError):
             return False
         return not any(rows.read(np.array([row]))[1] for row in range(len(rows)))
 
     def remove(self, key: str) -> None:
         """Delete an entry; its description first, without which the rest does not count."""
-        for path in (self._description(key), self._data(key)):
+        for path in self._files_of(key):
             with contextlib.suppress(OSError):  # gone already, or not ours to delete: it is damaged or unused anyway
                 path.unlink()
 
     def unreadable(self) -> int:
         """How many entries another user keeps to themselves."""
-        count = 0
-        for path in self._own_files("json"):
-            try:
-                path.open("rb").close()
-            except FileNotFoundError:
-                continue
-            except PermissionError:
-                count += 1
-        return count
+        return sum(not os.access(path, os.R_OK) and path.exists() for path in self._own_files(".json"))
 
     def clear(self) -> int:
         """Delete all that is kept, and what killed processes have left; returns how many files would not go."""
         left = 0
-        digests = [path for path in (self.folder / "digests").glob("*") if DIGEST_NAME.fullmatch(path.name)]
-        for path in [*self._own_files("json", "npy", "tmp"), *digests]:
+        digests = [path for path in (self.folder / "digests").glob("*") if KEY.fullmatch(path.name)]
+        for path in [*self._own_files(".json", ".npy", ".tmp"), *digests]:
             try:
                 path.unlink(missing_ok=True)
             except OSError:  # of another user
@@ -254,23 +192,22 @@ class Cache:
     def _own_files(self, *suffixes: str) -> list[Path]:
         """Files under names that the cache makes."""
         try:
-            names = sorted(os.listdir(self.folder))
+            paths = [self.folder / name for name in sorted(os.listdir(self.folder))]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [self.folder / n for n in names if OWN_NAME.fullmatch(n) and n.rpartition(".")[2] in suffixes]
+        named = [p for p in paths if TEMPORARY.fullmatch(p.name) or (KEY.fullmatch(p.stem) and p.suffix != ".tmp")]
+        return [path for path in named if path.suffix in suffixes]
 
-    def _data(self, key: str) -> Path:
-        return self.folder / f"{key}.npy"
+    def _files_of(self, key: str) -> tuple[Path, Path]:
+        return self.folder / f"{key}.json", self.folder / f"{key}.npy"
 
-    def _description(self, key: str) -> Path:
-        return self.folder / f"{key}.json"
-
-    def _load(self, key: str) -> Rows:
-        return Rows(self._data(key), _unsealed(self._description(key)))
+    def _load(self, key: str) -> CheckedRows:
+        description, data = self._files_of(key)
+        return CheckedRows(data, _read_about(description))
 
     def _make_room(self, needed: int) -> bool:
         """Delete the longest unused until the new entry fits into half of what the disk has free for the cache."""
-        for path in self._own_files("tmp"):
+        for path in self._own_files(".tmp"):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > ABANDONED:
                     path.unlink()
@@ -278,7 +215,7 @@ class Cache:
         taken = sum(entry.nbytes for entry in entries)
         limit = (shutil.disk_usage(self.folder).free + taken) // 2
         if needed > limit:
-            self._say(
+            self.say(
                 f"the prepared samples take {needed / GB:.1f} GB, but the cache in {self.folder} may grow to "
                 f"{limit / GB:.1f} GB, half of the free disk, so they are not kept; choose another with --cache DIR"
             )
@@ -290,71 +227,57 @@ class Cache:
             taken -= entry.nbytes
         return True
 
-    @contextlib.contextmanager
-    def _replacing(self, path: Path) -> Iterator[IO[bytes]]:
-        """A new file that takes the place of `path` once it is complete and on the disk."""
-        number, name = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=self.folder)  # as OWN_NAME says
-        try:
-            with os.fdopen(number, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
 
-
-def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """The first bytes of an .npy with such an array."""
-    file = io.BytesIO()
-    npy.write_array_header_1_0(file, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
-    return file.getvalue()
-
-
-def _read_into(buffer: memoryview, file: int, start: int) -> bool:
-    """Fill a buffer from a file; False where the file ends before, or cannot be read."""
-    done = 0
+def _read_about(path: Path) -> dict[str, Any]:
+    """The description of an entry; a `ValueError` where it describes no array."""
+    about = read_sealed(path)
     try:
-        while done < len(buffer) and (read := os.preadv(file, [buffer[done:]], start + done)):
-            done += read
-    except OSError:
-        return False
-    return done == len(buffer)
+        shape, dtype, has_names = about["shape"], np.dtype(about["dtype"]), {"kind", "source"} <= about.keys()
+        is_sound = has_names and all(type(n) is int and n >= 0 for n in shape) and not dtype.hasobject
+        if is_sound and len(about["checksums"]) == shape[0]:
+            return dict(about)
+    except (TypeError, KeyError, IndexError):
+        pass
+    raise ValueError(f"{path} does not describe an array")
 
 
-def _write_rows(file: IO[bytes], rows: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:
-    """Write an .npy piece by piece and return a checksum per row.
+def upkeep(setting: str, console: Console, *, check: bool = False, clear: bool = False) -> None:
+    """`icone cache`: show what is kept; with `check` read all and delete what is damaged, with `clear` delete all."""
 
-    Plain writes, because a full disk then is an error; under a mapped file it would kill the process.
-    """
-    file.write(_header(shape, dtype))
-    checksums = []
-    for row in rows:
-        assert row.shape == shape[1:]
-        assert row.dtype == dtype
-        content = np.ascontiguousarray(row).data
-        file.write(content)
-        checksums.append(zlib.crc32(content))
-    assert len(checksums) == shape[0]
-    return checksums
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    folder = cache_folder(setting)
+    if folder is None:
+        raise InputError("no folder is kept with --cache off; name one, or leave it out for the user's own")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name the folder that was given as --cache")
+    cache = Cache(folder, say)
+    entries = cache.entries()
+    total = sum(entry.nbytes for entry in entries) / GB
+    if not entries:
+        say(f"{folder} keeps nothing")
+    elif not clear:
+        console.print(_table(entries))
+        say(f"{folder} keeps {total:.2f} GB; icone cache --clear deletes it")
+    for entry in entries if check else ():
+        if not cache.is_intact(entry.key):
+            cache.remove(entry.key)
+            say(f"{entry.key} was damaged and is deleted; the next run makes it anew")
+    if clear:
+        left = cache.clear()
+        say(f"deleted {total:.2f} GB in {folder}")
+        if left:
+            say(f"note: {left} files could not be deleted; they belong to another user")
+    if hidden := cache.unreadable():
+        say(f"note: {hidden} entries belong to another user and cannot be read; they are passed over")
 
 
-def _sealed(about: dict[str, Any]) -> bytes:
-    """JSON under a line with its digest."""
-    text = json.dumps(about).encode()
-    return hashlib.blake2b(text, digest_size=16).hexdigest().encode() + b"\n" + text
-
-
-def _unsealed(path: Path) -> dict[str, Any]:
-    digest, _, text = path.read_bytes().partition(b"\n")
-    if hashlib.blake2b(text, digest_size=16).hexdigest().encode() != digest:
-        raise Damaged(f"{path} is not what was written")
-    try:
-        about: dict[str, Any] = json.loads(text)
-        known = {name: about[name] for name in ("kind", "source", "shape", "dtype", "checksums")}
-    except (ValueError, TypeError, KeyError):
-        known = {}
-    if not isinstance(known.get("shape"), list):
-        raise Damaged(f"{path} does not describe an array")
-    return about
+def _table(entries: list[Entry]) -> Table:
+    table = Table("source", "kept", "samples", "shape", "MB", "last used", "name")
+    for key, about, nbytes, used in reversed(entries):
+        count, *shape = about["shape"]
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
+        size = "×".join(map(str, shape))
+        table.add_row(about["source"], about["kind"], str(count), size, f"{nbytes / 1e6:.1f}", when, key)
+    return table

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icone.data.formats.readers import quiet_readers
+from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import Problem, Progress
 from icone.data.labels import class_names
 from icone.data.prepare import Preparation
-from icone.data.prepared import PreparedSamples
+from icone.data.source_cache import PreparedSamples
 from icone.data.sources.base import Source
 from icone.data.splits import Integers
 from icone.data.threads import read_ahead
@@ -64,13 +64,12 @@ class Dataset:
         if self.images is not None:
             return self.images[indices]
         positions = np.array([self.positions[int(index)] for index in indices], dtype=np.int64)
-        if self.prepared is not None:
-            return self.prepared.read(positions, self._prepare)
-        return torch.stack([self._prepare(int(position)) for position in positions])
-
-    def _prepare(self, position: int) -> Tensor:
-        with self.source.room(position):
-            return self.preparation(self.source.read(position))
+        if self.prepared is None:
+            return torch.stack([prepare_sample(self.source, self.preparation, int(p)) for p in positions])
+        samples, damaged = self.prepared.read(positions)
+        for row in damaged:
+            samples[row] = prepare_sample(self.source, self.preparation, int(positions[row]))
+        return samples
 
     def _read(self, piece: range) -> Tensor:
         return self.images_at(torch.arange(piece.start, piece.stop))
@@ -87,6 +86,12 @@ class Dataset:
                 if progress is not None:
                     progress(piece.stop, len(self))
         return images
+
+
+def prepare_sample(source: Source, preparation: Preparation, position: int) -> Tensor:
+    """The sample of a source at a position, read and prepared: (C, *size)."""
+    with source.room(position):
+        return preparation(source.read(position))
 
 
 def integer_labels(source: Source) -> Integers:

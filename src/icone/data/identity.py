@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import time
 from collections import defaultdict, deque
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from icone.files import replace_file
+from icone.files import read_sealed, write_sealed
 
 SHOWN = 5
 DIGEST_VERSION = 2
@@ -101,7 +100,10 @@ class DigestMemory:
     def __init__(self, folder: Path | None = None, source: str = "") -> None:
         name = content_digest(f"{DIGEST_VERSION} {source}".encode("utf-8", "surrogateescape"))
         self._file = None if folder is None else folder / "digests" / name
-        self._known = {} if self._file is None else _read_sealed(self._file)
+        self._known: dict[str, tuple[str, str]] = {}
+        if self._file is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._known = read_sealed(self._file)
         self._is_changed = False
 
     def find(self, name: str, stamp: str) -> str | None:
@@ -128,9 +130,8 @@ class DigestMemory:
         """Keep what was learned for other processes."""
         if self._file is None or not self._is_changed:
             return
-        text = json.dumps(self._known).encode()
-        with contextlib.suppress(OSError), replace_file(self._file) as temporary:  # the cache has said what it cannot
-            temporary.write_bytes(content_digest(text).encode() + b"\n" + text)
+        with contextlib.suppress(OSError):  # the cache has said what it cannot
+            write_sealed(self._file, self._known)
 
 
 def content_digest(*parts: bytes | memoryview) -> str:
@@ -175,17 +176,6 @@ def _times(path: Path) -> tuple[int, int, int]:
 
 def _is_settled(times: tuple[int, ...]) -> bool:
     return time.time_ns() - max(times[1:]) > SETTLED
-
-
-def _read_sealed(path: Path) -> dict[str, tuple[str, str]]:
-    """What `DigestMemory.save` wrote, or nothing where it is missing or damaged."""
-    try:
-        digest, _, text = path.read_bytes().partition(b"\n")
-    except OSError:
-        return {}
-    if content_digest(text).encode() != digest:
-        return {}
-    return {name: (stamp, found) for name, (stamp, found) in json.loads(text).items()}
 
 
 def _listing(word: str, names: Sequence[str]) -> str:

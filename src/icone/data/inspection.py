@@ -1,4 +1,4 @@
-"""Looking at every sample once before training: is it readable, and what does it hold?"""
+"""Looking at every sample once before training: is it readable, what does it hold, does it fit the others?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from icone.config import DataConfig
-from icone.data.formats.readers import quiet_readers
+from icone.data.formats.registry import quiet_readers
 from icone.data.sources.base import Array, Source
+from icone.data.sources.folder import mixed_dimensions
 from icone.data.threads import read_ahead
 from icone.errors import InputError
 
@@ -112,3 +113,43 @@ def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     values = np.asarray(channels[chosen], dtype=np.float32)
     dtype = array.dtype.newbyteorder("=").name
     return Facts(position, array.shape, dtype, sample.spacing, sample.is_colour, low, high, values)
+
+
+def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:
+    """Refuse training data that mixes dimensions or channel counts, or lacks the spacing asked for."""
+    by_dims = {len(fact.shape) - 1: source.where(fact.position) for fact in facts}
+    if len(by_dims) > 1:
+        raise mixed_dimensions(by_dims[2], by_dims[3])
+    by_channels = {fact.shape[0]: source.where(fact.position) for fact in facts}
+    if config.channels == "auto" and len(by_channels) > 1:
+        (one, first), (other, second), *_ = sorted(by_channels.items())
+        raise InputError(
+            f"the samples differ in their channels: {first} has {one} and {second} has {other}; "
+            "turn all into one kind with --channels gray or --channels rgb"
+        )
+    odd = next((c for c in by_channels if c not in (1, 3)), None)
+    if config.channels != "auto" and odd is not None and source.spatial_dims > 0:
+        raise InputError(f"{by_channels[odd]} has {odd} channels and cannot be turned into {config.channels}")
+    if config.spacing is not None:
+        check_spacing(source, facts)
+
+
+def check_spacing(source: Source, facts: Sequence[Facts]) -> None:
+    """Refuse samples that do not say the spacing by which they should be resampled."""
+    silent = next((fact for fact in facts if fact.spacing is None), None)
+    if silent is not None:
+        where = source.where(silent.position)
+        raise InputError(f"{where} does not say its spacing, so --spacing cannot resample it; leave that out")
+
+
+def check_window(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:
+    """Refuse a window that leaves nothing to see of a sample."""
+    if config.window is None:
+        return
+    low, high = config.window
+    for fact in facts:
+        if max(fact.high) <= low or min(fact.low) >= high:
+            raise InputError(
+                f"--window {low:g} {high:g} leaves nothing of {source.where(fact.position)}, whose values are "
+                f"{min(fact.low):g} to {max(fact.high):g}: give the range that should be seen"
+            )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from icone.data.formats.readers import suffix_of
+from icone.data.formats.registry import suffix_of
 from icone.errors import InputError, printable
 
 ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")

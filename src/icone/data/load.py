@@ -1,26 +1,46 @@
-"""From a configuration to prepared data: open, draw, inspect, infer the preparation, read."""
+"""From a configuration to prepared data: open, draw, inspect, infer the preparation, read.
+
+Each sample is decoded once, where memory or the disk allow it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from icone.config import DataConfig, PretrainConfig
-from icone.data.checks import check_alike, check_matches
-from icone.data.dataset import Dataset, integer_labels
-from icone.data.inspection import Facts, Problem, Progress
+from icone.data.cache import cache_folder
+from icone.data.dataset import Dataset, integer_labels, prepare_sample
+from icone.data.formats.registry import quiet_readers
+from icone.data.inspection import (
+    Facts,
+    Inspection,
+    Problem,
+    Progress,
+    check_alike,
+    check_spacing,
+    check_window,
+    inspect_source,
+)
 from icone.data.labels import class_names
-from icone.data.memory import GB
+from icone.data.memory import GB, free_bytes
 from icone.data.prepare import Preparation
-from icone.data.reading import Reading, Report
-from icone.data.sources.base import Source
+from icone.data.source_cache import SourceCache
+from icone.data.sources.base import Array, Source
 from icone.data.sources.folder import FolderSource
 from icone.data.sources.registry import check_splits, open_source
 from icone.data.splits import Integers, grouped_split, imbalanced_subset, stratified_split, stratified_subset
+from icone.data.threads import read_ahead
 from icone.errors import InputError
+
+Report = Callable[[str], None]
 
 CHANNELS_SHOWN = 8
 """Channels whose intensity range a note names; series and spectra have hundreds."""
@@ -57,22 +77,22 @@ def load_data(
     source = open_source(config.source, config) if source is None else source
     if config.split != DataConfig.split:
         check_splits(source, config.source, f"--split {config.split}")
-    reading = Reading(source, config, report, progress)
+    reader = _Reader(source, config, report, progress)
     if config.skip_unreadable:  # what cannot be read must not take a place in the draw
-        facts, skipped = reading.inspect(range(len(source)))
+        facts, skipped = reader.inspect(range(len(source)))
         candidates = np.array([fact.position for fact in facts], dtype=np.int64)
         drawn = _draw(source, candidates, config)
         facts = _only(facts, drawn.everything)
     else:
         drawn = _draw(source, np.arange(len(source)), config)
-        facts, skipped = reading.inspect(drawn.everything.tolist())
+        facts, skipped = reader.inspect(drawn.everything.tolist())
     check_alike(source, facts, config)
     preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
-    _check_window(source, facts, config)
+    check_window(source, facts, config)
     if report is not None:
         for problem in skipped:
             report(f"left out: {problem.reason}")
-    train, test = reading.prepare(preparation, drawn.train, drawn.test)
+    train, test = reader.prepare(preparation, drawn.train, drawn.test)
     notes = [*drawn.notes, *_notes(source, facts, skipped, train, config)]
     return Data(
         source=source,
@@ -95,31 +115,96 @@ def load_for_inference(
 ) -> Dataset:
     """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
     source = open_source(data, config)
-    source = open_source(data, config)
     chosen = range(len(source)) if only is None else [i for i, name in enumerate(source.ids) if name in only]
-    reading = Reading(source, config, report, progress)
-    facts, skipped = reading.inspect(chosen)
+    reader = _Reader(source, config, report, progress)
+    facts, skipped = reader.inspect(chosen)
     if not facts:
         raise InputError(f"none of the {len(source)} samples of {source.name} can be used: {skipped[0].reason}")
-    check_matches(source, facts, preparation)
+    _check_matches(source, facts, preparation)
     silent = sum(fact.spacing is None for fact in facts)
     if report is not None and preparation.needs_spacing and silent:
         report(f"{silent} of {len(facts)} samples do not say their spacing: their voxels are taken for cubes")
-    (dataset,) = reading.prepare(preparation, np.array([fact.position for fact in facts]), skipped=skipped)
+    (dataset,) = reader.prepare(preparation, np.array([fact.position for fact in facts]), skipped=skipped)
     return dataset
 
 
-def _check_window(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:
-    """Refuse a window that leaves nothing to see of a sample."""
-    if config.window is None:
-        return
-    low, high = config.window
+class _Reader:
+    """Inspects the samples of a source, then prepares them.
+
+    Decoded samples stay in memory in between, as far as a quarter of what is free goes, and the outcome of both
+    stays on disk, where later starts find it. `report` is told what the disk refuses, now or during training.
+    """
+
+    def __init__(
+        self, source: Source, config: PretrainConfig, report: Report | None, progress: Progress | None
+    ) -> None:
+        self._source, self._config, self._progress = source, config, progress
+        folder = cache_folder(config.cache) if source.is_cacheable else None
+        if folder and isinstance(source, FolderSource):
+            check_outside("the cache", folder, source.folder, "--cache DIR")
+        self._cache = SourceCache(source, folder, report or partial(warnings.warn, stacklevel=2)) if folder else None
+
+    def inspect(self, positions: Sequence[int]) -> Inspection:
+        """What the samples at these positions hold, and which cannot be used."""
+        self._source.recall(limit=self._memory_limit() / 2)
+        known = self._cache.facts(positions) if self._cache else {}
+        inspection = inspect_source(self._source, self._config, self._config.workers, self._progress, positions, known)
+        if self._cache and len(inspection.facts) > len(known):
+            self._cache.keep_facts(positions, inspection.facts)
+        return inspection
+
+    def prepare(
+        self, preparation: Preparation, *parts: Integers, skipped: Sequence[Problem] = ()
+    ) -> tuple[Dataset, ...]:
+        """A data set for every part of the samples, all of them in memory or none."""
+        positions = np.unique(np.concatenate(parts))
+        resident = len(positions) * preparation.nbytes <= self._memory_limit()
+        prepared = self._prepared(positions, preparation)
+        kept = self._cache.samples(positions, preparation, prepared) if self._cache else None
+        make = partial(Dataset, self._source, preparation=preparation, resident=resident, prepared=kept)
+        workers, progress = self._config.workers, self._progress
+        datasets = tuple(make(part, workers=workers, progress=progress, skipped=skipped) for part in parts)
+        self._source.recall(limit=0)
+        if resident or kept:
+            self._source.close()
+        return datasets
+
+    def _prepared(self, positions: Integers, preparation: Preparation) -> Iterator[Array]:
+        prepare, workers = partial(prepare_sample, self._source, preparation), self._config.workers
+        with quiet_readers():
+            for done, sample in enumerate(read_ahead(prepare, positions.tolist(), workers, ahead=4 * workers), start=1):
+                yield sample.numpy()
+                if self._progress is not None:
+                    self._progress(done, len(positions))
+
+    def _memory_limit(self) -> float:
+        """Bytes that prepared samples may take; those that are recalled make room for them."""
+        if self._config.memory_gb is not None:
+            return self._config.memory_gb * GB
+        return (free_bytes() + self._source.recalled.nbytes) / 2
+
+
+def check_outside(what: str, folder: Path, data: Path, flag: str) -> None:
+    """Refuse a folder among the data, where its arrays would be taken for samples; hidden folders are passed over."""
+    inner, outer = (Path(os.path.realpath(path)) for path in (folder, data))
+    if inner.is_relative_to(outer) and not any(part.startswith(".") for part in inner.relative_to(outer).parts):
+        raise InputError(f"{what} {folder} lies inside the data {data}: choose another folder with {flag}")
+
+
+def _check_matches(source: Source, facts: Sequence[Facts], preparation: Preparation) -> None:
+    """Refuse samples that a trained encoder cannot take: other dimensions or channels, or no spacing."""
+    accepted = {preparation.channels} if preparation.colour == "auto" else {1, 3}
     for fact in facts:
-        if max(fact.high) <= low or min(fact.low) >= high:
+        dims, channels, where = len(fact.shape) - 1, fact.shape[0], source.where(fact.position)
+        if dims != preparation.spatial_dims:
             raise InputError(
-                f"--window {low:g} {high:g} leaves nothing of {source.where(fact.position)}, whose values are "
-                f"{min(fact.low):g} to {max(fact.high):g}: give the range that should be seen"
+                f"{where} has {dims} spatial axes, but the encoder was trained on {preparation.spatial_dims}"
             )
+        if channels not in accepted:
+            counts = " or ".join(str(count) for count in sorted(accepted))
+            raise InputError(f"{where} has {channels} channels, but the encoder takes {counts}")
+    if preparation.spacing is not None:
+        check_spacing(source, facts)
 
 
 class _Drawn(NamedTuple):

@@ -1,7 +1,9 @@
 """Which samples take part: stratified subsets and partitions, and the paper's class imbalance.
 
 All functions take an integer class per sample (-1 for unlabelled, a group of its own) and return sorted
-positions that depend on the seed alone.
+positions that depend on the seed alone. scikit-learn's `StratifiedShuffleSplit` draws other members for the same seed:
+the drawing below stays, because a configuration must name the same samples in every version, or the test samples of a
+stored run would be trained on by the next.
 """
 
 from __future__ import annotations
@@ -25,9 +27,7 @@ def stratified_subset(labels: Integers, n: int, seed: int) -> Integers:
     """
     if n < 1:
         raise InputError(f"a subset needs at least one sample, got {n} (--subset)")
-    classes, sizes = np.unique(labels, return_counts=True)
-    counts = _apportion(sizes, min(n, len(labels)), least=np.zeros_like(sizes), most=sizes)
-    return _draw(labels, classes, counts, seed)
+    return _draw_in_proportion(labels, n, seed, least=0)
 
 
 def stratified_split(
@@ -48,9 +48,7 @@ def stratified_split(
             f"class {name} has one member, so it cannot be on both sides of a stratified split; "
             "remove it, give it more members, or set the test fraction to 0"
         )
-    total = round(test_fraction * len(labels))
-    counts = _apportion(sizes, total, least=np.ones_like(sizes), most=sizes - 1)
-    test = _draw(labels, classes, counts, seed)
+    test = _draw_in_proportion(labels, round(test_fraction * len(labels)), seed, least=1)
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
@@ -96,9 +94,15 @@ def imbalanced_subset(labels: Integers, ratio: float, seed: int) -> tuple[Intege
     return _draw(labels, classes, counts, seed), tuple(int(c) for c in minority)
 
 
-def _apportion(sizes: Integers, total: int, least: Integers, most: Integers) -> Integers:
-    """Whole numbers within bounds that add up to `total` and follow `sizes` by the largest remainder."""
-    total = int(np.clip(total, least.sum(), most.sum()))
+def _draw_in_proportion(labels: Integers, total: int, seed: int, least: int) -> Integers:
+    """Draw about `total` samples, every class in proportion, with `least` members or more drawn and left of each."""
+    classes, sizes = np.unique(labels, return_counts=True)
+    return _draw(labels, classes, _apportion(sizes, total, least, sizes - least), seed)
+
+
+def _apportion(sizes: Integers, total: int, least: int, most: Integers) -> Integers:
+    """Whole numbers from `least` to `most` that add up to `total` and follow `sizes` by the largest remainder."""
+    total = int(np.clip(total, least * len(sizes), most.sum()))
     exact = total * sizes / sizes.sum()
     counts: Integers = np.clip(np.floor(exact + 1e-9).astype(np.int64), least, most)
     while (missing := total - counts.sum()) != 0:

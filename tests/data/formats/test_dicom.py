@@ -12,7 +12,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from icone.config import DataConfig
 from icone.data import open_source
-from icone.data.formats.readers import quiet_readers
+from icone.data.formats.registry import quiet_readers
 from icone.errors import InputError
 
 VOLUME = np.random.default_rng(0).integers(0, 3000, (5, 4, 6)).astype(np.uint16)

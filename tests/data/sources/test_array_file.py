@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -163,13 +162,6 @@ def test_fingerprint_follows_shape_and_type(tmp_path: Path) -> None:
         np.save(tmp_path / "a.npy", array)
         digests.add(open_source(str(tmp_path / "a.npy"), DataConfig()).fingerprint())
     assert len(digests) == 4
-
-
-def test_without_zarr_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.zarr").mkdir()
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(InputError, match=r"pip install 'icone\[zarr\]'"):
-        open_source(str(tmp_path / "a.zarr"), DataConfig())
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -207,10 +207,10 @@ def test_a_file_without_suffix_and_permission(tmp_path: Path, monkeypatch: pytes
     image(tmp_path / "a.png")
     (tmp_path / "IM0001").touch()
 
-    def refuse(path: Path) -> None:
+    def refuse(path: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("icone.data.formats.dicom.is_dicom", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InputError, match=r"no permission to read the file .*IM0001"):
         open_source(str(tmp_path), DataConfig())
 

@@ -1,1 +1,1 @@
-"""How one file becomes one sample: a reader per suffix, and a registry."""
+"""How one file becomes one sample: a file per format, and a registry by suffix."""

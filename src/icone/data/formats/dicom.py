@@ -1,4 +1,4 @@
-"""Reading a folder of DICOM slices as one volume."""
+"""Folders of DICOM slices as volumes, through pydicom."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from icone.data.formats.headers import Header
-from icone.data.sources.base import Array, Sample
+from icone.data.formats.base import Array, Format, Header, Sample
 from icone.errors import InputError
 
-SUFFIXES = (".dcm", ".dicom")
 STEP_TOLERANCE = 0.4
 """How far one slice may lie from its place, as a share of the distance between slices.
 
@@ -22,7 +20,9 @@ PLANE_TOLERANCE = 0.01
 
 
 def is_dicom(path: Path) -> bool:
-    """Whether a file without a suffix carries DICOM's mark, `DICM` after 128 bytes."""
+    """Whether a file without a suffix carries DICOM's mark, `DICM` after 128 bytes; a DICOMDIR is a list of files."""
+    if path.name == "DICOMDIR":
+        return False
     with path.open("rb") as file:
         return file.read(132)[128:] == b"DICM"
 
@@ -136,3 +136,17 @@ def _spacing(first: Any, heights: Array) -> tuple[float, ...] | None:
         return None
     spacing = (float(between), *(float(step) for step in first.PixelSpacing))
     return spacing if min(spacing) > 0 else None
+
+
+DICOM = Format(
+    name="DICOM",
+    suffixes=(".dcm", ".dicom"),
+    read=read_series,
+    header=series_header,
+    spatial_dims=3,
+    is_series=True,
+    has_mark=is_dicom,
+    packages=("pydicom",),
+    extra="dicom",
+    loggers=("pydicom",),
+)

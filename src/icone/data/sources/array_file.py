@@ -13,8 +13,9 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from icone.data.formats.headers import Header, npy_file_header, npz_headers
-from icone.data.formats.readers import PICKLED, load_numpy, pick_key
+from icone.data.formats.base import ArrayFile, Header
+from icone.data.formats.npy import PICKLED, pick_key
+from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Sample, Source
@@ -22,7 +23,7 @@ from icone.data.sources.objects import Arrangement, numbered_ids
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
 
-SUFFIXES = (".npy", ".npz", ".zarr")
+SUFFIXES = ARRAY_FORMATS
 LABEL_KEYS = ("labels", "label", "y")
 PIECE = 2**24
 """Bytes of an array that are read at once for digests of its rows."""
@@ -47,7 +48,7 @@ class ArraySource(Source):
         if not path.exists():
             raise InputError(f"there is no file {path}; check the path")
         try:
-            self._store = _STORES[path.suffix.lower()](path)
+            self._store = _open(path)
             self._key, label_key = _keys(sorted(self._store.headers), split)
             self._header: Header = self._store.headers[self._key]
             _check_header(self._header)
@@ -135,78 +136,11 @@ class ArraySource(Source):
         return f"array {self._key} of shape {self._header.shape} and type {self._header.dtype}"
 
 
-class _Npy:
-    """An .npy, of which `load` gives the rows one by one where they lie together, in C order."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        header, self._is_fortran_order, self._offset = npy_file_header(path)
-        self.headers = {"array": header}
-
-    def load(self, key: str) -> Any:
-        header = self.headers[key]
-        if self._is_fortran_order:
-            way_out = "save it in C order, by numpy.ascontiguousarray, which is read piece by piece"
-            check_fits(header.nbytes, f"{self._path}, which is in Fortran order,", way_out)
-            return load_numpy(self._path)
-        return _Rows(self._path, header, self._offset)
-
-
-class _Rows:
-    """The rows of an .npy, read when asked for: one, or a range of them.
-
-    They are not mapped into memory: a mapped file that is cut would end the process by a signal.
-    """
-
-    def __init__(self, path: Path, header: Header, offset: int) -> None:
-        self._path = path
-        self._header = header
-        self._offset = offset
-
-    def __getitem__(self, place: int | slice) -> Array:
-        if not isinstance(place, slice):
-            (row,) = self[place : place + 1]
-            return np.asarray(row)
-        count, *shape = self._header.shape
-        start, stop, step = place.indices(count)
-        assert step == 1
-        rows: Array = np.empty((stop - start, *shape), self._header.dtype)
-        with self._path.open("rb") as file:
-            file.seek(self._offset + start * (self._header.nbytes // count))
-            if file.readinto(rows.reshape(-1).view(np.uint8).data) < rows.nbytes:
-                raise InputError("the file has become shorter since it was opened")
-        return rows
-
-
-class _Npz:
-    """An .npz, whose members cannot be mapped into memory: `load` reads a whole one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.headers = npz_headers(path)
-
-    def load(self, key: str) -> Any:
-        way_out = "save it as .npy or .zarr, which are read piece by piece"
-        check_fits(self.headers[key].nbytes, f"the array {key} of {self._path}", way_out)
-        with load_numpy(self._path) as arrays:
-            return arrays[key]
-
-
-class _Zarr:
-    def __init__(self, path: Path) -> None:
-        try:
-            import zarr
-        except ImportError as error:
-            raise InputError("reading .zarr needs the zarr package; run pip install 'icone[zarr]'") from error
-        opened: Any = zarr.open(str(path), mode="r")
-        self._arrays = {"array": opened} if isinstance(opened, zarr.Array) else dict(opened.arrays())
-        self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
-
-    def load(self, key: str) -> Any:
-        return self._arrays[key]
-
-
-_STORES: dict[str, Any] = {".npy": _Npy, ".npz": _Npz, ".zarr": _Zarr}
+def _open(path: Path) -> ArrayFile:
+    known = ARRAY_FORMATS[path.suffix.lower()]
+    assert known.open_arrays is not None
+    known.check_installed()
+    return known.open_arrays(path)
 
 
 def _keys(keys: list[str], split: str) -> tuple[str, str | None]:

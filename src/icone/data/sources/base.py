@@ -9,28 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from icone.data.formats.base import Array as Array
+from icone.data.formats.base import Sample as Sample
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.memory import DECODING
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
-
-Array = npt.NDArray[Any]
-
-
-class Sample(NamedTuple):
-    """One image, volume or point as its file holds it."""
-
-    array: Array
-    """Shape (C, *spatial), in the dtype of the file."""
-    spacing: tuple[float, ...] | None = None
-    """Millimetres per voxel along each spatial axis, where the file says so."""
-    is_colour: bool = False
-    """Whether the file declares its three channels as red, green and blue, which share one intensity range."""
 
 
 class Recall:

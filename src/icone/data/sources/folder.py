@@ -6,10 +6,10 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from icone.data.formats import dicom
-from icone.data.formats.headers import file_header
-from icone.data.formats.readers import READERS, SPATIAL_DIMS, quiet_readers, suffix_of
+from icone.data.formats.base import Format
+from icone.data.formats.registry import FORMATS, find_format, quiet_readers, sample_suffixes, suffix_of
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.labels import labels_from_folders
 from icone.data.memory import DECODING
@@ -17,53 +17,52 @@ from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
 from icone.validation import user_path
 
-_KNOWN = ", ".join([*READERS, *dicom.SUFFIXES])
+
+class FoundSample(NamedTuple):
+    """One sample on disk: a file, or the folder of a series and the files of it."""
+
+    format: Format
+    path: Path
+    files: list[Path]
+
+    def read(self) -> Sample:
+        assert self.format.read is not None
+        return self.format.read(self.files if self.format.is_series else self.path)
+
+    def bytes_needed(self) -> int:
+        """Memory that decoding and preparing takes; 0 where the format does not tell before it reads."""
+        get = self.format.header
+        header = get(self.files if self.format.is_series else self.path) if get else None
+        return header.working_bytes if header else 0
 
 
 class FilesSource(Source):
     """Files by id, each one sample; a folder among them is a DICOM series."""
 
-    def __init__(
-        self,
-        name: str,
-        files: dict[str, Path],
-        series: dict[str, list[Path]] | None = None,
-        labels: Sequence[str | None] | None = None,
-    ) -> None:
-        """`files` in the order of the samples; `series` are the slices of those that are folders, where known."""
-        if series is None:
-            series = {key: _slices(path) for key, path in files.items() if path.is_dir()}
-        for key, path in files.items():
-            if key not in series and suffix_of(path.name) not in READERS:
-                raise InputError(f"cannot read {path} as one sample; files that can be read end with {_KNOWN}")
-        alone = {key: path for key, path in files.items() if key not in series}
+    def __init__(self, name: str, samples: dict[str, FoundSample], labels: Sequence[str | None] | None = None) -> None:
+        """`samples` by id, in their order."""
+        self._samples = list(samples.values())
+        for known in {sample.format for sample in self._samples}:
+            known.check_installed()
         super().__init__(
             name=name,
-            spatial_dims=_spatial_dims(alone, series),
-            ids=list(files),
-            paths=list(files.values()),
+            spatial_dims=_spatial_dims(self._samples),
+            ids=list(samples),
+            paths=[sample.path for sample in self._samples],
             labels=labels,
         )
-        self._series = series
 
     def _bytes_needed(self, position: int) -> int:
-        name, path = self.ids[position], self.paths[position]
-        assert path is not None
-        header = dicom.series_header(self._series[name]) if name in self._series else file_header(path)
-        return header.working_bytes
+        return self._samples[position].bytes_needed()
 
     def _read(self, position: int) -> Sample:
-        name, path = self.ids[position], self.paths[position]
-        assert path is not None
-        return dicom.read_series(self._series[name]) if name in self._series else _read_file(path)
+        return self._samples[position].read()
 
     def files(self) -> list[Path]:
         return [file for position in range(len(self)) for file in self._files_of(position)]
 
     def _files_of(self, position: int) -> list[Path]:
-        path = self.paths[position]
-        assert path is not None
-        return self._series.get(self.ids[position], [path])
+        return self._samples[position].files
 
     def _digest(self, position: int, memory: DigestMemory) -> str:
         found = [memory.of_file(file) for file in self._files_of(position)]
@@ -77,17 +76,18 @@ class FilesSource(Source):
 class FolderSource(FilesSource):
     """Every image or volume below a folder; the id is the path relative to it, in a `printable` form.
 
-    Hidden files and files of other types are passed over. A folder that directly holds DICOM files is one
-    volume; its id is the folder. Subfolders become classes where `labels_from_folders` accepts them, which
-    is never so for DICOM: there, folders are patients and studies.
+    Hidden files and files of other types are passed over. A folder that directly holds files of a series, as DICOM
+    slices are, is one volume; its id is the folder. Subfolders become classes where `labels_from_folders` accepts
+    them, which is never so for series: there, folders are patients and studies.
     """
 
     def __init__(self, folder: Path) -> None:
-        files, series = _find_samples(folder)
-        if not files and not series:
+        found = _find_samples(folder)
+        if not found:
             raise InputError(_nothing_found(folder))
-        paths = {name: files[name] if name in files else series[name][0].parent for name in sorted([*files, *series])}
-        super().__init__(folder.resolve().name, paths, series, None if series else labels_from_folders(list(paths)))
+        samples = dict(sorted(found.items()))
+        has_series = any(sample.format.is_series for sample in samples.values())
+        super().__init__(folder.resolve().name, samples, None if has_series else labels_from_folders(list(samples)))
         self.folder = folder
 
 
@@ -98,53 +98,59 @@ def _size(path: Path) -> int:
         return -1
 
 
-def _slices(folder: Path) -> list[Path]:
-    """The files of the one DICOM series in a folder."""
-    files, series = _find_samples(folder)
-    if files or len(series) != 1:
-        raise InputError(f"{folder} is a folder, but not one DICOM series; give files, or the folder as a source")
-    return next(iter(series.values()))
+def find_sample(path: Path) -> FoundSample:
+    """The sample that a path is: a file, or a folder with one series of DICOM slices."""
+    if path.is_dir():
+        found = list(_find_samples(path).values())
+        if len(found) != 1 or not found[0].format.is_series:
+            raise InputError(f"{path} is a folder, but not one DICOM series; give files, or the folder as a source")
+        return found[0]
+    if not path.exists():
+        raise InputError(f"there is no file {path}; check the path")
+    known = _format_of(path)
+    if known is None or known.is_series:
+        way_out = (
+            "give the folder of its series"
+            if known
+            else f"files that can be read end with {', '.join(sample_suffixes())}"
+        )
+        raise InputError(f"cannot read {path} as one sample; {way_out}")
+    return FoundSample(known, path, [path])
 
 
 def open_paths(paths: Sequence[str | os.PathLike[str]]) -> FilesSource:
     """A list of files (or folders of one DICOM series each) as a data set; the ids are the paths as written."""
-    files = {printable(os.fspath(path)): user_path(Path(path)) for path in paths}
-    if len(files) < len(paths):
+    samples = {printable(os.fspath(path)): find_sample(user_path(Path(path))) for path in paths}
+    if len(samples) < len(paths):
         raise InputError(f"the list of {len(paths)} paths names a path twice")
-    missing = next((path for path in files.values() if not path.exists()), None)
-    if missing is not None:
-        raise InputError(f"there is no file {missing}; check the list of paths")
-    return FilesSource(f"the list of {len(files)} files", files)
+    return FilesSource(f"the list of {len(samples)} files", samples)
 
 
-def _find_samples(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]:
-    """Files that are one sample each, and DICOM series, both by id."""
-    files: dict[str, Path] = {}
-    series: dict[str, list[Path]] = defaultdict(list)
-    for name, path in _walk(folder):
-        suffix = suffix_of(name)
-        if suffix in READERS:
-            known = files.setdefault(printable(name), path)
-            _check_unique(printable(name), path, known)
-        elif suffix in dicom.SUFFIXES or (not suffix and path.name != "DICOMDIR" and _is_dicom(path)):
-            series_id = printable(os.path.dirname(name) or folder.resolve().name)
-            series[series_id].append(path)
-            _check_unique(series_id, path.parent, series[series_id][0].parent)
-    return files, {name: sorted(paths) for name, paths in series.items()}
+def _find_samples(folder: Path) -> dict[str, FoundSample]:
+    """The samples below a folder by id."""
+    found: dict[str, FoundSample] = {}
+    for name, file in _walk(folder):
+        known = _format_of(file)
+        if known is None:
+            continue
+        path = file.parent if known.is_series else file
+        sample_id = printable((os.path.dirname(name) or folder.resolve().name) if known.is_series else name)
+        sample = found.setdefault(sample_id, FoundSample(known, path, []))
+        if (sample.path, sample.format) != (path, known):
+            raise InputError(f"{path} and {sample.path} would share the id {sample_id}: rename one of the two")
+        sample.files.append(file)
+    for sample in found.values():
+        sample.files.sort()
+    return found
 
 
-def _check_unique(name: str, path: Path, known: Path) -> None:
-    if path != known:
-        raise InputError(f"{path} and {known} would share the id {name}: rename one of the two")
-
-
-def _is_dicom(path: Path) -> bool:
+def _format_of(path: Path) -> Format | None:
     try:
-        return dicom.is_dicom(path)
+        return find_format(path)
     except PermissionError as error:
         raise InputError(f"no permission to read the file {path}; change its rights or move it away") from error
     except OSError:  # it has vanished, or is a link that leads nowhere
-        return False
+        return None
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -194,46 +200,42 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 def _nothing_found(folder: Path) -> str:
     others = sorted({suffix_of(name) or "(none)" for name, _ in _walk(folder)})
     seen = f"it holds files with the suffixes {', '.join(others[:5])}" if others else "it is empty"
-    return f"no images or volumes in {folder}: {seen}; files that can be read end with {_KNOWN}"
+    return f"no images or volumes in {folder}: {seen}; files that can be read end with {', '.join(sample_suffixes())}"
 
 
-def _spatial_dims(files: dict[str, Path], series: dict[str, list[Path]]) -> int:
+def _spatial_dims(samples: list[FoundSample]) -> int:
     """2 or 3, from the suffixes; of the types that can be either, from the first that can be read."""
-    examples: dict[int, Path] = {3: next(iter(series.values()))[0].parent} if series else {}
-    by_suffix: dict[str, list[Path]] = defaultdict(list)
-    for name, path in files.items():
-        by_suffix[suffix_of(name)].append(path)
+    by_suffix: dict[str, list[FoundSample]] = defaultdict(list)
+    for sample in samples:
+        by_suffix[suffix_of(sample.files[0].name)].append(sample)
+    examples: dict[int, Path] = {}
     problems = []
-    for suffix, paths in by_suffix.items():
-        dims = SPATIAL_DIMS.get(READERS[suffix]) or _look(paths)
+    for alike in by_suffix.values():
+        dims = alike[0].format.spatial_dims or _look(alike)
         if isinstance(dims, int):
-            examples.setdefault(dims, paths[0])
+            examples.setdefault(dims, alike[0].path)
         else:
             problems.append(dims)
     if not examples:
-        raise InputError(f"none of the {len(files)} files can be read, for example {problems[0]}")
+        raise InputError(f"none of the {len(samples)} files can be read, for example {problems[0]}")
     if len(examples) > 1:
         raise mixed_dimensions(str(examples[2]), str(examples[3]))
     return next(iter(examples))
 
 
-def _look(paths: list[Path]) -> int | str:
-    """The spatial axes of the first file that can be read; where none can, what is wrong with one of them."""
+def _look(samples: list[FoundSample]) -> int | str:
+    """The spatial axes of the first sample that can be read; where none can, what is wrong with one of them."""
     problem = ""
     with quiet_readers():
-        for path in paths:
+        for sample in samples:
             try:
-                with DECODING.hold(file_header(path).working_bytes, "it"):
-                    return _read_file(path).array.ndim - 1
+                with DECODING.hold(sample.bytes_needed(), "it"):
+                    return sample.read().array.ndim - 1
             except MemoryError:
                 raise
             except Exception as error:  # a damaged file is reported when the samples are inspected
-                problem = problem or f"{path}: {one_line(error)}"
+                problem = problem or f"{sample.path}: {one_line(error)}"
     return problem
-
-
-def _read_file(path: Path) -> Sample:
-    return READERS[suffix_of(path.name)](path)
 
 
 def read_sample(path: str | Path) -> Sample:
@@ -250,11 +252,14 @@ def read_sample(path: str | Path) -> Sample:
             raise InputError(f"{path} holds {len(source)} samples; give one file, or the folder of one DICOM series")
         with quiet_readers():
             return source.read(0)
-    if suffix_of(path.name) not in READERS:
-        way_out = "give the folder of its series" if path.suffix.lower() in dicom.SUFFIXES else f"known: {_KNOWN}"
+    known = FORMATS.get(suffix_of(path.name))
+    if known is None or known.read is None or known.is_series:
+        is_part = known is not None and known.is_series
+        way_out = "give the folder of its series" if is_part else f"known: {', '.join(sample_suffixes())}"
         raise InputError(f"cannot read {path} as one sample; {way_out}")
+    known.check_installed()
     with quiet_readers():
-        return checked(lambda: _read_file(path), str(path))
+        return checked(FoundSample(known, path, [path]).read, str(path))
 
 
 def mixed_dimensions(image: str, volume: str) -> InputError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from icone.data.labels import LABEL_COLUMNS, read_table
-from icone.data.sources.folder import FilesSource
+from icone.data.sources.folder import FilesSource, find_sample
 from icone.data.sources.objects import label_texts
 from icone.errors import InputError, printable
 
@@ -39,7 +39,8 @@ class TableSource(FilesSource):
         if len(paths) < len(ids):
             twice = next(key for i, key in enumerate(ids) if key in ids[:i])
             raise InputError(f"{name} names {twice} twice: keep one row, or give the rows ids in a column id")
-        super().__init__(name, paths, labels=_texts(found, LABEL_COLUMNS))
+        samples = {key: find_sample(path) for key, path in paths.items()}
+        super().__init__(name, samples, _texts(found, LABEL_COLUMNS))
         self.groups = _texts(found, GROUP_COLUMNS)
         if SPLIT_COLUMN in found:
             self.assigned = tuple(_split_of(cell, name) for cell in label_texts(found[SPLIT_COLUMN]))

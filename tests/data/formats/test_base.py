@@ -1,4 +1,4 @@
-"""Small files that declare huge sizes: refused by name, at once, without the memory that they ask for."""
+"""All formats: cut files are named, and small files that declare huge sizes are refused before they are decoded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ import nibabel
 import numpy as np
 import numpy.lib.format as npy
 import pytest
+import tifffile
 import zarr
 from PIL import Image
 
 from icone.config import DataConfig, PretrainConfig
 from icone.data import load_data, memory, open_source
+from icone.data.formats.registry import quiet_readers
 from icone.errors import InputError
+
+WriteNifti = Callable[..., None]
 
 RNG = np.random.default_rng(0)
 
@@ -149,3 +153,29 @@ def test_one_row_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(memory, "free_bytes", lambda: 10**9)
     with pytest.raises(InputError, match=r"sample 000000 of data\.npy takes about 17\.0 GB of memory"):
         load_data(PretrainConfig(source=str(path), cache="off"))
+
+
+def damage(path: Path, keep: float) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.95])
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "1.tif", "n.tif", "a.nii", "a.nii.gz", "a.npy", "a.npz"])
+def test_truncated_files_are_named(tmp_path: Path, write_nifti: WriteNifti, name: str, keep: float) -> None:
+    noise = RNG.integers(0, 256, (32, 33, 34), dtype=np.uint8)
+    for path in (tmp_path / f"intact_{name}", tmp_path / f"z_{name}"):
+        if name.endswith(("png", "jpg", "bmp")):
+            Image.fromarray(noise[0]).save(path)
+        elif name.endswith("tif"):
+            tifffile.imwrite(path, noise[0] if name == "1.tif" else noise, compression="zlib")
+        elif ".nii" in name:
+            write_nifti(path, noise)
+        else:
+            (np.save if name.endswith("npy") else np.savez)(path, noise)
+    damage(tmp_path / f"z_{name}", keep)
+    source = open_source(str(tmp_path), DataConfig())
+    with quiet_readers():
+        assert source.read(0).array.size > 0
+        with pytest.raises(InputError, match=f"cannot read .*z_{name}: ."):
+            source.read(1)

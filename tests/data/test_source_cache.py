@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ import torch
 from PIL import Image
 
 from icone.config import PretrainConfig
-from icone.data import Data, Dataset, load_data, load_for_inference, prepared
+from icone.data import Data, Dataset, load_data, load_for_inference, source_cache
 from icone.data.cache import Cache
+from icone.data.formats.registry import FORMATS
 from icone.data.sources.array_file import ArraySource
 from icone.data.sources.base import Sample, Source
 from icone.data.sources.folder import FolderSource
@@ -199,7 +202,31 @@ def test_another_preparation_or_other_software_is_another_entry(
     assert samples(load(size=12).train).shape[-1] == 12
     assert set(reads.values()) == {1}  # to prepare them; what they hold was known
     reads.clear()
-    monkeypatch.setattr(prepared, "_software", lambda: "a later version")
+    monkeypatch.setattr(source_cache, "_own_software", lambda: "a later version")
+    load()
+    assert len(reads) == 9
+
+
+@pytest.mark.parametrize(("package", "is_read_again"), [("pillow", True), ("torch", True), ("nibabel", False)])
+def test_another_version_of_what_decodes_these_files_is_another_entry(
+    load: Load, reads: Reads, monkeypatch: pytest.MonkeyPatch, package: str, is_read_again: bool
+) -> None:
+    load()
+    reads.clear()
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "99.0" if name == package else real(name))
+    source_cache._own_software.cache_clear()
+    load()
+    source_cache._own_software.cache_clear()
+    assert bool(reads) == is_read_again
+
+
+def test_another_version_of_the_format_is_another_entry(
+    load: Load, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load()
+    reads.clear()
+    monkeypatch.setitem(FORMATS, ".png", dataclasses.replace(FORMATS[".png"], version=2))
     load()
     assert len(reads) == 9
 

@@ -1,0 +1,270 @@
+"""NumPy files, .npy and .npz: one sample each, or an array of many samples, whose rows are read one by one."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.lib.format as npy_format
+import numpy.typing as npt
+
+from icone.data.formats.base import Array, Format, Header, Sample
+from icone.data.memory import check_fits
+from icone.errors import InputError
+
+MAX_CHANNELS = 4
+"""The longest axis that is taken for channels where a bare array leaves it open."""
+
+NUMPY_KEYS = ("image", "volume", "images", "data", "x", "arr_0")
+"""Names under which an .npz with several arrays holds the data."""
+
+
+def read_npy(path: Path) -> Sample:
+    """One image or volume from a .npy file; `channels_first` says how its axes are understood."""
+    return Sample(channels_first(load_numpy(path)))
+
+
+def read_npz(path: Path) -> Sample:
+    """One image or volume from a .npz file, see `channels_first` and `NUMPY_KEYS`."""
+    with load_numpy(path) as arrays:
+        return Sample(channels_first(arrays[pick_key(arrays.files)]))
+
+
+def load_numpy(path: Path) -> Any:
+    """`numpy.load`, never unpickling."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as error:
+        if "pickle" in str(error) or "Python objects" in str(error):
+            raise InputError(PICKLED) from error
+        raise
+
+
+PICKLED = "it holds Python objects or is no NumPy file; pickles are never opened, save plain numbers instead"
+
+
+def pick_key(keys: list[str]) -> str:
+    """The name of the data among the arrays of a file.
+
+    >>> pick_key(["labels", "images"])
+    'images'
+    """
+    if len(keys) == 1:
+        return keys[0]
+    for key in NUMPY_KEYS:
+        if key in keys:
+            return key
+    raise InputError(f"it holds the arrays {', '.join(keys)}; name the one with the data 'image' or 'images'")
+
+
+def channels_first(array: Array) -> Array:
+    """Bring one image or volume to (C, *spatial) by its shape alone; `channel_axis` is the rule.
+
+    >>> channels_first(np.zeros((32, 40, 3))).shape, channels_first(np.zeros((20, 32, 40))).shape
+    ((3, 32, 40), (1, 20, 32, 40))
+    """
+    axis = channel_axis(array.shape)
+    return array[None] if axis is None else np.moveaxis(array, axis, 0)
+
+
+def channel_axis(shape: tuple[int, ...]) -> int | None:
+    """Which axis of one sample's shape holds channels: 0, -1, or None.
+
+    Two axes: none. Three: the last if it is 1 to 4 long, else the first if it is, else none (a volume).
+    Four: the shorter of the last and the first (the last if they are equal).
+    """
+    if len(shape) == 2:
+        return None
+    if len(shape) == 3:
+        return next((axis for axis in (-1, 0) if shape[axis] <= MAX_CHANNELS), None)
+    if len(shape) == 4:
+        return -1 if shape[-1] <= shape[0] else 0
+    raise InputError(f"one sample has the shape {shape}, but it should have two to four axes")
+
+
+class NpyHeader(NamedTuple):
+    """The header of an .npy, and where its values begin."""
+
+    header: Header
+    is_fortran_order: bool
+    offset: int
+
+
+def read_npy_header(file: IO[bytes]) -> NpyHeader:
+    """Read the header of an .npy from the beginning of a file."""
+    is_first_version = npy_format.read_magic(file) == (1, 0)
+    read = npy_format.read_array_header_1_0 if is_first_version else npy_format.read_array_header_2_0
+    shape, is_fortran_order, dtype = read(file)
+    return NpyHeader(Header(shape, dtype), is_fortran_order, file.tell())
+
+
+def npy_file_header(path: Path) -> NpyHeader:
+    """The header of an .npy, whose file is long enough for what it declares."""
+    with path.open("rb") as file:
+        found = read_npy_header(file)
+    found.header.check_size(path.stat().st_size - found.offset)
+    return found
+
+
+def npz_headers(path: Path) -> dict[str, Header]:
+    """The headers of all arrays in an .npz by name; each member is long enough for what it declares."""
+    headers = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                with archive.open(member) as file:
+                    found = read_npy_header(file)
+                found.header.check_size(member.file_size - found.offset)
+                headers[member.filename.removesuffix(".npy")] = found.header
+    return headers
+
+
+def npy_header(path: Path) -> Header:
+    """What an .npy declares."""
+    return npy_file_header(path).header
+
+
+def npz_header(path: Path) -> Header:
+    """What the array with the data in an .npz declares."""
+    headers = npz_headers(path)
+    return headers[pick_key(list(headers))]
+
+
+class NpyFile:
+    """An .npy, of which `load` gives the rows one by one where they lie together, in C order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        header, self._is_fortran_order, self._offset = npy_file_header(path)
+        self.headers = {"array": header}
+
+    def load(self, key: str) -> Any:
+        header = self.headers[key]
+        if self._is_fortran_order:
+            way_out = "save it in C order, by numpy.ascontiguousarray, which is read piece by piece"
+            check_fits(header.nbytes, f"{self._path}, which is in Fortran order,", way_out)
+            return load_numpy(self._path)
+        return NpyRows(self._path, header, self._offset)
+
+
+class NpyRows:
+    """The rows of an .npy, read when asked for: one, or a range of them.
+
+    They are not mapped into memory: a mapped file that is cut would end the process by a signal.
+    """
+
+    def __init__(self, path: Path, header: Header, offset: int) -> None:
+        self._path = path
+        self._header = header
+        self._offset = offset
+
+    def __getitem__(self, at: int | slice) -> Array:
+        if not isinstance(at, slice):
+            (row,) = self[at : at + 1]
+            return np.asarray(row)
+        count, *shape = self._header.shape
+        start, stop, step = at.indices(count)
+        assert step == 1
+        rows: Array = np.empty((stop - start, *shape), self._header.dtype)
+        with self._path.open("rb") as file:
+            file.seek(self._offset + start * (self._header.nbytes // count))
+            if file.readinto(rows.reshape(-1).view(np.uint8).data) < rows.nbytes:
+                raise InputError("the file has become shorter since it was opened")
+        return rows
+
+
+class NpzFile:
+    """An .npz, whose members cannot be mapped into memory: `load` reads a whole one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.headers = npz_headers(path)
+
+    def load(self, key: str) -> Any:
+        way_out = "save it as .npy or .zarr, which are read piece by piece"
+        check_fits(self.headers[key].nbytes, f"the array {key} of {self._path}", way_out)
+        with load_numpy(self._path) as arrays:
+            return arrays[key]
+
+
+class CheckedRows:
+    """An array (N, …) that `write_rows` wrote, in an open file; a row is checked when it is first read.
+
+    `about` has its `shape`, its `dtype` and the `checksums` of its rows. Rows are read, not mapped, as in `NpyRows`.
+    """
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        (count, *shape), self._dtype, self._checksums = about["shape"], np.dtype(about["dtype"]), about["checksums"]
+        self.about, self._shape, self._row_bytes = about, shape, math.prod(shape) * self._dtype.itemsize
+        header = _header_bytes((count, *shape), self._dtype)
+        self._start = len(header)
+        self._checked: npt.NDArray[np.bool_] = np.zeros(count, dtype=bool)
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+        size = os.fstat(self._file).st_size
+        if os.pread(self._file, len(header), 0) != header or size != len(header) + count * self._row_bytes:
+            raise ValueError(f"{path} holds another array than was written")
+
+    def __len__(self) -> int:
+        return len(self._checked)
+
+    def read(self, rows: npt.NDArray[np.int64]) -> tuple[Array, list[int]]:
+        """A copy of the given rows, and which of its rows are damaged."""
+        copy: Array = np.empty((len(rows), self._row_bytes), np.uint8)
+        damaged = []
+        for at, row in enumerate(rows.tolist()):
+            content = copy[at].data
+            is_whole = _read_into(content, self._file, self._start + row * self._row_bytes)
+            if not (is_whole and self._checked[row]):
+                self._checked[row] = is_whole and zlib.crc32(content) == self._checksums[row]
+            if not self._checked[row]:
+                damaged.append(at)
+        return copy.view(self._dtype).reshape(len(rows), *self._shape), damaged
+
+
+def _header_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """The first bytes of an .npy with such an array."""
+    file, declared = io.BytesIO(), {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy_format.write_array_header_1_0(file, declared)
+    return file.getvalue()
+
+
+def _read_into(buffer: memoryview, file: int, start: int) -> bool:
+    """Fill a buffer from a file; False where the file ends before, or cannot be read."""
+    done = 0
+    try:
+        while done < len(buffer) and (read := os.preadv(file, [buffer[done:]], start + done)):
+            done += read
+    except OSError:
+        return False
+    return done == len(buffer)
+
+
+def write_rows(path: Path, rows: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:
+    """Write an .npy piece by piece and return a checksum per row.
+
+    Plain writes, because a full disk then is an error; under a mapped file it would kill the process.
+    """
+    checksums = []
+    with path.open("wb") as file:
+        file.write(_header_bytes(shape, dtype))
+        for row in rows:
+            assert row.shape == shape[1:]
+            assert row.dtype == dtype
+            content = np.ascontiguousarray(row).data
+            file.write(content)
+            checksums.append(zlib.crc32(content))
+    assert len(checksums) == shape[0]
+    return checksums
+
+
+NPY = Format(name="npy", suffixes=(".npy",), read=read_npy, header=npy_header, open_arrays=NpyFile, packages=("numpy",))
+NPZ = Format(name="npz", suffixes=(".npz",), read=read_npz, header=npz_header, open_arrays=NpzFile, packages=("numpy",))

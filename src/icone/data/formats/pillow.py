@@ -1,0 +1,86 @@
+"""PNG, JPEG and BMP images, through Pillow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.PngImagePlugin import PngImageFile
+
+from icone.data.formats.base import Array, Format, Header, Sample
+from icone.errors import InputError
+
+
+def read_image(path: Path) -> Sample:
+    """A PNG, JPEG or BMP as (C, H, W): gray, RGB; transparent pixels become black, palettes their colours.
+
+    RGBA with 16 bits keeps its four channels: such files are measurements as often as pictures.
+    """
+    try:
+        with Image.open(path) as image:
+            if isinstance(image, PngImageFile) and _is_16_bit_colour(image):
+                array = _decode_16_bit_colour(path)
+            else:
+                array = pixels(ImageOps.exif_transpose(image))
+            return Sample(array, is_colour=len(array) == 3)
+    except UnidentifiedImageError as error:
+        raise InputError("its content is not an image, whatever its name says") from error
+    except Image.DecompressionBombError as error:
+        raise InputError("it has more pixels than Pillow's safety limit; cut it into tiles first") from error
+
+
+def pixels(image: Image.Image) -> Array:
+    """An opened image as (C, H, W): gray or RGB."""
+    if image.mode in ("1", "L", "I;16", "I;16B", "I;16L", "I", "F", "RGB"):
+        array = np.asarray(image.convert("L") if image.mode == "1" else image)
+        return array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
+    if image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:
+        rgba = np.moveaxis(np.asarray(image.convert("RGBA")), -1, 0)
+        flat = drop_alpha(rgba)
+        return flat[:1] if image.mode in ("LA", "La") else flat
+    rgb = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)  # palettes, CMYK, YCbCr, …
+    is_gray_palette = image.mode == "P" and (rgb == rgb[:1]).all()
+    return rgb[:1] if is_gray_palette else rgb
+
+
+def drop_alpha(array: Array) -> Array:
+    """Lay 8-bit (colours + alpha, …) over black, which is also what padding uses; opaque pixels stay exact."""
+    assert array.dtype == np.uint8
+    return np.rint(array[:-1] * (array[-1:] / np.float64(255))).astype(np.uint8)
+
+
+def _is_16_bit_colour(image: PngImageFile) -> bool:
+    """Whether Pillow would reduce this PNG to 8 bit without a word."""
+    return any(str(tile.args) in ("RGB;16B", "RGBA;16B", "LA;16B") for tile in image.tile)
+
+
+def _decode_16_bit_colour(path: Path) -> Array:
+    """A PNG with 16 bit per colour, decoded twice: Pillow keeps one byte of two, and can be told which."""
+    high, low = (_decode_bytes(path, order) for order in "BL")
+    return np.moveaxis(high.astype(np.uint16) * np.uint16(256) + low, -1, 0)
+
+
+def _decode_bytes(path: Path, order: str) -> Array:
+    with Image.open(path) as image:
+        assert isinstance(image, PngImageFile)
+        if str(image.tile[0].args).startswith("LA"):
+            raise InputError("it is 16-bit gray with transparency, which cannot be read; save it without")
+        image.tile = [tile._replace(args=f"{image.mode};16{order}") for tile in image.tile]
+        return np.asarray(image)
+
+
+def image_header(path: Path) -> Header:
+    """What an image declares; two bytes for every value, because 16 bits are decoded as two images of 8."""
+    with Image.open(path) as image:
+        return Header((len(image.getbands()), image.height, image.width), np.dtype(np.uint16))
+
+
+IMAGE = Format(
+    name="image",
+    suffixes=(".png", ".jpg", ".jpeg", ".bmp"),
+    read=read_image,
+    header=image_header,
+    spatial_dims=2,
+    packages=("pillow",),
+)
