@@ -6,11 +6,14 @@ import importlib.util
 import math
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from icone.data.formats.registry import FORMATS
+from icone.errors import InputError
 from icone.methods import METHODS
 
 FOLDER = Path(__file__).parent.parent / "examples"
@@ -67,3 +70,13 @@ def test_a_method_of_your_own() -> None:
         assert all(math.isfinite(value) for value in found.values())
     finally:
         METHODS.pop("dcl", None)
+
+
+def test_a_file_format_of_your_own(tmp_path: Path) -> None:
+    example = load("add_format")
+    with patch.dict(FORMATS):
+        assert example.main(epochs=1, count=4) == (4, 64)
+    short = tmp_path / "short.det"
+    short.write_bytes(b"DETECTOR 32 40\n" + bytes(100))
+    with pytest.raises(InputError, match="more than the file can hold"):
+        example.read_header(short)

@@ -22,6 +22,7 @@ from rich.console import Console
 import icone
 from icone.api.evaluate import result_table
 from icone.cli import main
+from icone.data.formats.registry import FORMATS
 from icone.encoders import ENCODERS, build_encoder, register_encoder
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, Metric, register_metric
@@ -45,7 +46,7 @@ def extensions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     (folder / "my_extensions.py").write_text("\n".join(blocks), encoding="utf-8")
     with ExitStack() as stack:
-        for registry in (METHODS, METRICS, DIVERSITY, *ENCODERS.values(), EXPERIMENTS):
+        for registry in (METHODS, METRICS, DIVERSITY, *ENCODERS.values(), EXPERIMENTS, FORMATS):
             stack.enter_context(patch.dict(registry))
         stack.enter_context(patch.object(sys, "path", [str(folder), *sys.path]))
         yield importlib.import_module("my_extensions")
@@ -162,3 +163,13 @@ def test_an_encoder_says_how_many_features_it_has() -> None:
         register_encoder("silent", lambda in_channels: torch.nn.Linear(in_channels, 2), 0)
         with pytest.raises(InputError, match="set its attribute num_features"):
             build_encoder("silent", in_channels=2, spatial_dims=0)
+
+
+def test_a_file_format_is_read(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 60_000, (6, 32, 32), dtype=np.uint16)
+    for number, image in enumerate(images):
+        image.tofile(tmp_path / f"{number}.camera")
+    sample = icone.data.read_sample(tmp_path / "3.camera")
+    np.testing.assert_array_equal(sample.array, images[3:4])
+    run = icone.pretrain(tmp_path, encoder="test_vit", size=32, epochs=1, out=tmp_path / "../camera", **QUIET)
+    assert run.instances["ids"] == [f"{number}.camera" for number in range(6)]

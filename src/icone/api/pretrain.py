@@ -101,11 +101,11 @@ def pretrain(
     same machine and software with the same number of threads, with `adjust` from its last state on with another lr,
     weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)} - {"pipeline"}
+    known = {f.name for f in dataclasses.fields(PretrainConfig)}
     if unknown := settings.keys() - known:
         raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
-    config = PretrainConfig(**described, **settings)
+    config = PretrainConfig(**(settings | described))
     given_labels = None if described["labels"] is not None else labels
     own_callbacks = [as_callback(one) for one in callbacks]
     run = Run(out if out is not None else default_folder(config.source))

@@ -15,11 +15,11 @@ from icone.config import DataConfig, is_object
 from icone.data.labels import read_labels
 from icone.data.sources.array_file import SUFFIXES, ArraySource
 from icone.data.sources.base import Source
+from icone.data.sources.dataframe import open_csv, open_frame
 from icone.data.sources.folder import FolderSource, open_paths
 from icone.data.sources.medmnist import open_medmnist
 from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of_type, is_dataset, label_texts
 from icone.data.sources.synthetic import open_synthetic
-from icone.data.sources.table import open_csv, open_frame
 from icone.errors import InputError
 from icone.validation import user_path
 
