@@ -18,7 +18,7 @@ import numpy as np
 import tyro
 
 from icone.methods import METHODS, option_texts
-from learning import Entry, Figures, Outcome, Terms, markdown, measure_and_tell, spread
+from learning import Entry, Metrics, Outcome, Terms, markdown, measure_and_tell, spread
 
 SEEDS = 3
 LARGE = 16
@@ -144,7 +144,7 @@ def tables(comparisons: Sequence[Comparison]) -> str:
     return f"## They learn\n\n{learning}\n\n## Small batches\n\n{small}\n"
 
 
-def _accuracies(runs: Sequence[Figures]) -> str:
+def _accuracies(runs: Sequence[Metrics]) -> str:
     """Linear probe / kNN-5."""
     return " / ".join(spread([run[name] for run in runs]) for name in ACCURACIES)
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import tyro
 
-from learning import METRICS, Entry, Figures, Outcome, Terms, markdown, measure_and_tell, spread
+from learning import METRICS, Entry, Metrics, Outcome, Terms, markdown, measure_and_tell, spread
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -26,7 +26,7 @@ def entry(share: float, batch_size: int, seed: int) -> Entry:
     return Entry(f"class_share {share:g}", "icone_instance", batch_size, options, seed)
 
 
-def _cells(runs: Sequence[Figures]) -> list[str]:
+def _cells(runs: Sequence[Metrics]) -> list[str]:
     return [spread([run[metric] for run in runs]) for metric in METRICS]
 
 

@@ -27,7 +27,7 @@ from icone.errors import InputError
 from icone.run import replacing
 
 METRICS = ("linear_probe", "knn_5", "rankme")
-Figures = dict[str, float]
+Metrics = dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +63,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures of one run, balanced accuracies in percent, or why it is undefined."""
+    """Metrics of one run, balanced accuracies in percent, or why it is undefined."""
 
     entry: Entry
-    trained: Figures = field(default_factory=dict)
-    untrained: Figures = field(default_factory=dict)
+    trained: Metrics = field(default_factory=dict)
+    untrained: Metrics = field(default_factory=dict)
     seconds: float = 0.0
     """Processor time of training and evaluation."""
     undefined: str = ""
@@ -96,7 +96,7 @@ def measure(terms: Terms, entry: Entry) -> Outcome:
             return Outcome(entry, undefined=str(error))
         result = evaluate(run, untrained=True, geometry_instances=0, device="cpu", console=console)
     seconds = round(time.process_time() - began, 1)
-    return Outcome(entry, _figures(result["trained"]), _figures(result["untrained"]), seconds)
+    return Outcome(entry, _metrics(result["trained"]), _metrics(result["untrained"]), seconds)
 
 
 def measure_all(
@@ -139,7 +139,7 @@ def _plain(terms: Terms) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if value is not None}
 
 
-def _figures(measured: dict[str, Any]) -> Figures:
+def _metrics(measured: dict[str, Any]) -> Metrics:
     values = (measured[name] for name in METRICS)
     accuracies = [100 * v["balanced_accuracy"] if isinstance(v, dict) else v for v in values]
     return {name: round(value, 3) for name, value in zip(METRICS, accuracies, strict=True)}

@@ -81,7 +81,7 @@ def test_norm_of_volume_networks(norm: str, kind: type[nn.Module]) -> None:
         ({"spatial_dims": 3, "size": 12}, "12×12×12 does not survive"),
         ({"spatial_dims": 3, "size": 32, "norm": "layer"}, "unknown norm"),
         ({"spatial_dims": 3, "size": 32, "width": 0.1}, "multiple of 1/8"),
-        ({"name": "resnet18", "spatial_dims": 0}, "not for points"),
+        ({"name": "resnet18", "spatial_dims": 0}, "unknown encoder for points"),
         ({"spatial_dims": 1}, "spatial_dims"),
     ],
 )

@@ -85,7 +85,7 @@ class PaperRun(Stored):
     shared_store: bool = False
     """ray: all machines see the store, so a run lost with its machine goes on from its last saved state."""
     keep_encoders: bool = False
-    """Keep the trained encoders; without this a run leaves figures and, for the first seed, features."""
+    """Keep the trained encoders; without this a run leaves metrics and, for the first seed, features."""
 
     def run(self, console: Console) -> None:
         from icone.paper.sweep import sweep
@@ -138,7 +138,7 @@ class PaperRun(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperShow(Stored):
-    """Tables with the paper's numbers beside ours; figures as PDF and PNG, numbers as CSV and Parquet."""
+    """Tables with the paper's numbers and ours; figures as PDF and PNG, numbers as CSV and Parquet."""
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""

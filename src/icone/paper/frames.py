@@ -14,7 +14,7 @@ class Results(NamedTuple):
     """The runs of an experiment, finished or not."""
 
     runs: pd.DataFrame
-    """One row per run of the grid: its labels, `key`, `status` ("missing" where it has not run), `reason`, figures."""
+    """One row per run of the grid: its labels, `key`, `status` ("missing" where it has not run), `reason`, metrics."""
     trace: pd.DataFrame
     """One row per run, epoch and metric, with the labels; empty for experiments that follow no training."""
 
@@ -28,9 +28,9 @@ def collect(cells: Sequence[Cell], table: pd.DataFrame) -> Results:
     about = ["run", "status", "reason", "seconds", "train_seconds", "peak_gb", "device", "notes"]
     heads = wanted.drop_duplicates("run")[about]
     final = wanted[wanted["epoch"].isna() & wanted["metric"].notna()]
-    figures = final.pivot_table(index="run", columns="metric", values="value", aggfunc="last")
+    metrics = final.pivot_table(index="run", columns="metric", values="value", aggfunc="last")
     runs = labels.merge(heads, how="left", left_on="key", right_on="run").drop(columns="run")
-    runs = runs.merge(figures, how="left", left_on="key", right_index=True)
+    runs = runs.merge(metrics, how="left", left_on="key", right_index=True)
     runs["status"] = runs["status"].astype(object).fillna("missing")
     traced = wanted[wanted["epoch"].notna()][["run", "epoch", "metric", "value"]]
     return Results(runs, labels.merge(traced, left_on="key", right_on="run").drop(columns="run"))
@@ -40,7 +40,7 @@ def mean_over_seeds(runs: pd.DataFrame, by: Sequence[str], metric: str) -> pd.Da
     """Mean and spread of a metric for every combination of `by`: columns mean, sd, seeds, runs, wanted, status.
 
     Data sets are averaged within each seed first; `sd` is over seeds, so it is the noise of training and not the
-    difference between data sets. `runs` of `wanted` have the figure; `status` is "undefined" where no run can exist.
+    difference between data sets. `runs` of `wanted` have the metric; `status` is "undefined" where no run can exist.
     """
     rows = []
     for values, group in runs.groupby(list(by), sort=False, dropna=False):

@@ -23,7 +23,7 @@ STEP_SECONDS = 0.024
 batch 1 to 64 because it waits for kernel launches."""
 HELD_OUT = 0.2
 MODEL = (
-    f"~: by a model of {1000 * STEP_SECONDS:.0f} ms per step; other figures from the measured seconds of finished runs"
+    f"~: by a model of {1000 * STEP_SECONDS:.0f} ms per step; other numbers from the measured seconds of finished runs"
 )
 
 

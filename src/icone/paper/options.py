@@ -48,7 +48,7 @@ class Options:
     labels: Path | None = None
     """CSV with labels, for folders whose subfolders are not classes."""
     smoke: bool = False
-    """The experiment in miniature on generated data: minutes on a CPU, and figures that mean nothing."""
+    """The experiment in miniature on generated data: minutes on a CPU, and numbers that mean nothing."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -1,4 +1,4 @@
-"""What became of a run: figures, or the reason why there are none."""
+"""What became of a run: metrics, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SweepHalted(InputError):
 
 
 class Point(NamedTuple):
-    """A figure measured in the course of training."""
+    """A metric measured in the course of training."""
 
     epoch: int
     metric: str
@@ -48,7 +48,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary that JSON can hold; figures that are not finite are left out and named in the notes."""
+        """A dictionary that JSON can hold; metrics that are not finite are left out and named in the notes."""
         finite = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
         lost = [f"{name} is not finite" for name in self.metrics if name not in finite]
         trace = [list(point) for point in self.trace if math.isfinite(point.value)]

@@ -36,13 +36,13 @@ COLUMNS: dict[str, str] = {
     "epoch": "Int64",
     "value": "float64",
 }
-"""Columns and types. `metric` and `value` are empty where a run has no figures; `epoch` where a figure is the last."""
+"""Columns and types. `metric` and `value` are empty where a run has no metrics; `epoch` where a metric is the last."""
 
 _FROM_CONFIG = ("source", "subset", "imbalance", "method", "batch_size", "views", "epochs", "lr", "encoder", "seed")
 
 
 def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of one outcome file; a run without figures has one row, which says why.
+    """The rows of one outcome file; a run without metrics has one row, which says why.
 
     What a damaged file holds raises `KeyError`, `TypeError`, `ValueError` or `AttributeError`.
     """
@@ -61,11 +61,11 @@ def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
         _check(name, value)
     if outcome["status"] not in get_args(Status):
         raise ValueError(f"status is {outcome['status']!r}")
-    figures: list[tuple[str | None, int | None, float | None]] = [
+    metrics: list[tuple[str | None, int | None, float | None]] = [
         *((name, None, float(value)) for name, value in outcome["metrics"].items()),
         *((str(name), int(epoch), float(value)) for epoch, name, value in outcome["trace"]),
     ]
-    return [{**run, "metric": m, "epoch": e, "value": v} for m, e, v in figures or [(None, None, None)]]
+    return [{**run, "metric": m, "epoch": e, "value": v} for m, e, v in metrics or [(None, None, None)]]
 
 
 def _check(name: str, value: object) -> None:

@@ -110,7 +110,7 @@ def _keys(experiment: Experiment, options: Options) -> set[str]:
 
 
 def _save_runs(runs: pd.DataFrame, folder: Path) -> list[Path]:
-    """One row per run that has ended, with all its figures."""
+    """One row per run that has ended, with all its metrics."""
     written = [folder / "runs.csv", folder / "runs.parquet"]
     runs = runs[runs["status"] != "missing"]
     plain = runs.astype({"variant": str}) if "variant" in runs else runs

@@ -24,7 +24,7 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Everything that determines the figures of one run, and the place of its data."""
+    """Everything that determines the metrics of one run, and where its data is."""
 
     config: PretrainConfig
     test_fraction: float = 0.2

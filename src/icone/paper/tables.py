@@ -176,7 +176,7 @@ def averages(runs: pd.DataFrame, row: str, key: str, metric: str) -> pd.DataFram
 
 
 def reasons(runs: pd.DataFrame) -> list[str]:
-    """Why runs have no figures, and which data sets were smaller than asked for: a line each."""
+    """Why runs have no metrics, and which data sets were smaller than asked for: a line each."""
     if runs.empty:
         return []
     without = runs[runs["status"].isin(["undefined", "failed"])]
