@@ -57,8 +57,8 @@ def run(extensions: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Run
     """The method trained on points, and evaluated."""
     folder = tmp_path_factory.mktemp("runs") / "points"
     run = icone.pretrain(
-        "synthetic:gaussians@x60", method="my_method", options=("temperature=0.2",), batch_size=6, epochs=2,
-        features=4, test_fraction=0.3, out=folder, **QUIET,
+        "synthetic:gaussians@x60", method="my_method", options=("temperature=0.2",), batch_size=6, epochs=20, lr=0.01,
+        probe_every=10, features=4, test_fraction=0.3, out=folder, **QUIET,
     )  # fmt: skip
     icone.evaluate(run, geometry_instances=8, **QUIET)
     return run
@@ -66,7 +66,7 @@ def run(extensions: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Run
 
 def test_a_method_trains_and_is_listed(run: Run, capsys: Out) -> None:
     losses = [row["contrast"] for row in run.history]
-    assert 0 < losses[1] < losses[0] < np.log(11) + 1 / 0.2  # at most that of views at opposite poles among 11 rows
+    assert 0 < np.mean(losses[-5:]) < 0.9 * losses[0]
     assert run.record["method"]["options"] == {"temperature": 0.2}
     assert main(["methods"]) == 0
     assert "my_method" in capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_a_metric_is_measured_written_and_drawn(run: Run) -> None:
     content = run_content(run, name="run", projections=("pca",), thumbnails=False)
     (told,) = [row for row in content["metrics"] if row["title"] == "spread of the features' lengths"]
     assert told["trained"] == f"{expected:.3f}"
-    assert [epoch for epoch, _ in content["history"]["geometry"]["length_spread"]] == [0, 1, 2]
+    assert [epoch for epoch, _ in content["history"]["geometry"]["length_spread"]] == [0, 1, 11, 20]
     assert {
         "name": "length_spread",
         "title": "Spread of the features' lengths",
@@ -108,17 +108,17 @@ def test_a_metric_is_measured_written_and_drawn(run: Run) -> None:
 
 def test_a_diversity_term_trains(tmp_path: Path) -> None:
     run = icone.pretrain(
-        "synthetic:gaussians@x30", options=("diversity=squared_cosines", "out=4"), batch_size=5, epochs=3,
+        "synthetic:gaussians@x30", options=("diversity=squared_cosines", "out=4"), batch_size=5, epochs=3, lr=0.01,
         out=tmp_path / "run", **QUIET,
     )  # fmt: skip
     values = [row["diversity"] for row in run.history]
     assert 0 < values[2] < values[0] < 1
     loss = icone.IConELoss(3, 2, diversity="squared_cosines", view_weight=0.0, anchor_weight=0.0)
-    torch.nn.init.eye_(loss.anchors.weight)  # (1, 0), (0, 1), (0, 0): add a row at 45°
-    loss.anchors.weight.data[2] = torch.tensor([3.0, 3.0])
+    torch.nn.init.eye_(loss.anchors.weight)
+    loss.anchors.weight.data[2] = torch.tensor([3.0, 3.0])  # at 45° to the others
     unit = F.normalize(loss.anchors.weight.detach(), dim=1)
     pairs = [float(unit[i] @ unit[j]) ** 2 for i in range(3) for j in range(3) if i != j]
-    assert float(loss(torch.randn(1, 2, 2), torch.tensor([0]))) == pytest.approx(sum(pairs) / 6)
+    assert float(loss(torch.randn(1, 2, 2), torch.tensor([0])).detach()) == pytest.approx(sum(pairs) / 6)
 
 
 def test_an_encoder_trains(tmp_path: Path) -> None:
