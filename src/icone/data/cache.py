@@ -137,7 +137,7 @@ class Cache:
             if not self._is_tagged():
                 with replace_file(self.folder / TAG, 0o644) as temporary:
                     temporary.write_bytes(SIGNATURE)
-            if not self._make_room(math.prod(shape) * np.dtype(dtype).itemsize):
+            if not self._free_space(math.prod(shape) * np.dtype(dtype).itemsize):
                 return None
             with replace_file(data, PRIVATE) as temporary:
                 checksums = write_rows(temporary, rows, shape, np.dtype(dtype))
@@ -205,7 +205,7 @@ class Cache:
         description, data = self._files_of(key)
         return CheckedRows(data, _read_about(description))
 
-    def _make_room(self, needed: int) -> bool:
+    def _free_space(self, needed: int) -> bool:
         """Delete the longest unused until the new entry fits into half of what the disk has free for the cache."""
         for path in self._own_files(".tmp"):
             with contextlib.suppress(OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import time
@@ -146,21 +145,18 @@ def content_digest(*parts: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
+_PROCESS = DigestMemory()
+
+
 def file_digest(path: Path) -> str:
     """A digest of a file's whole content; remembered within the process while its size and times stay the same."""
-    times = _times(path)
-    return _remembered(path, times) if _is_settled(times) else _hash_file(path)
+    return _PROCESS.of_file(path)
 
 
 def stamp_files(paths: Sequence[Path]) -> str | None:
     """What changes when one of these files does; None as long as a change might not show."""
     times = [_times(path) for path in paths]
     return content_digest(repr(times).encode()) if all(map(_is_settled, times)) else None
-
-
-@functools.cache
-def _remembered(path: Path, times: tuple[int, ...]) -> str:
-    return _hash_file(path)
 
 
 def _hash_file(path: Path) -> str:
