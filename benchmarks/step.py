@@ -1,4 +1,4 @@
-"""Time of one training step: our captured engine beside competent plain loops over the same encoder, in one run.
+"""Time of one training step: our captured engine and competent plain loops over the same encoder, in one run.
 
     python benchmarks/step.py --out step.json       # what the machine has: a GPU, or the CPU
     python benchmarks/step.py --only vit-b1 --peers fused graph

@@ -113,7 +113,7 @@ def _attend_backward(  # type: ignore[no-untyped-def]
     """One half of the programs has a tile of keys and values each, the other a tile of queries.
 
     All weights are computed in both halves, and so every gradient is added up by one program, always in the same
-    order. With few heads most of the chip would otherwise be idle.
+    order. With few heads most of the GPU would otherwise be idle.
     """
     grad_output += _start(n, heads, head_dim, 1)
     qkv += _start(n, heads, head_dim, 3)
