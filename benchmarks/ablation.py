@@ -105,6 +105,7 @@ def ablate(
     """Add a row to the figures for every case and trick; groups that would not end within the seconds are left out."""
     began = time.monotonic()
     reserved = fill_compiler_cache(list(chosen), start, figures)
+    keep()
     longest = 0.0
     for case, size in reserved.items():
         fitting = int(memory_gb * MEMORY_SHARE / (size + CONTEXT_GB)) - 1

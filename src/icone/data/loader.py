@@ -204,7 +204,7 @@ def where_samples_are(loader: Loader) -> str:
     size = loader.dataset.preparation.nbytes * len(loader.dataset) / GB
     if loader.resident:
         return f"the samples take {size:.3f} GB of the memory of {loader.device}"
-    return f"the samples take {size:.3f} GB, more than fits next to training on {loader.device}: they are streamed to it"
+    return f"the samples take {size:.3f} GB, too much for {loader.device} while it trains: they are streamed to it"
 
 
 def larger_last_batch(loader: Loader) -> str:
