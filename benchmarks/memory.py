@@ -57,7 +57,7 @@ def measure(instances: int, batch: int, method: str, diversity: str) -> dict[str
         if diversity == "literal":
             objective: Any = step.method.objective
             objective.diversity = literal
-        engine, context = EagerEngine(step, loader), RunContext(device, reduced=True)
+        engine, context = EagerEngine(step, loader), RunContext(device, tf32=True)
         with context.active():
             engine((batch,))
             torch.cuda.synchronize()

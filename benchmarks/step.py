@@ -1,4 +1,4 @@
-"""Time of one training step: our captured engine beside competent plain loops over the same encoder, in one run.
+"""Time of one training step: our captured engine and competent plain loops over the same encoder, in one run.
 
     python benchmarks/step.py --out step.json       # what the machine has: a GPU, or the CPU
     python benchmarks/step.py --only vit-b1 --peers fused graph
@@ -31,7 +31,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
@@ -48,7 +48,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from icone.config import PretrainConfig
-from icone.cuda import free_gpu_memory, prepare_network
+from icone.cuda import ALL_ON, CudaOptions, free_gpu_memory, prepare_network
+from icone.cuda.replacement import replace_classes
 from icone.data import Loader
 from icone.encoders import build_encoder
 from icone.encoders.layers import HalvingMaxPool3d, PatchConv2d, SmallMapConv3d, StemConv3d
@@ -57,7 +58,7 @@ from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
 from icone.nn.diversity import orthogonality
 from icone.nn.losses import nt_xent
-from icone.process import keep_freed_memory
+from icone.process import keep_freed_memory, use_more_queues
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
 from icone.training.step import TrainStep
@@ -110,7 +111,14 @@ class RandomSamples:
         return len(self.labels)
 
 
-def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **settings: Any) -> tuple[TrainStep, Loader]:
+def build(
+    case: Case,
+    device: torch.device,
+    samples: Any,
+    seed: int = 0,
+    tricks: CudaOptions = ALL_ON,
+    **settings: Any,
+) -> tuple[TrainStep, Loader]:
     """A step of IConE on this case, with the defaults of the command line."""
     torch.manual_seed(seed)
     config = PretrainConfig(source="random", batch_size=case.batch, seed=seed, **settings)
@@ -122,7 +130,7 @@ def build(case: Case, device: torch.device, samples: Any, seed: int = 0, **setti
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
     if device.type == "cuda":
         method.autocast_dtype = torch.bfloat16
-        prepare_network(method)
+        prepare_network(method, tricks)
     else:
         keep_freed_memory()
     loader = Loader(samples, case.batch, seed=seed, device=device)
@@ -137,26 +145,28 @@ def captured(
     seed: int = 0,
     options: tuple[str, ...] = (),
     compiled: bool = True,
+    tricks: CudaOptions = ALL_ON,
+    high_priority: bool = True,
 ) -> tuple[Engine, RunContext]:
     from icone.cuda.graph import CapturedEngine
 
-    step, loader = build(case, device, samples, seed, options=options)
-    context = RunContext(device, reduced=True)
-    return CapturedEngine(step, loader, context, warn=None, compiled=compiled), context
+    step, loader = build(case, device, samples, seed, tricks, options=options)
+    context = RunContext(device, tf32=True, high_priority=high_priority)
+    return CapturedEngine(step, loader, context, None, compiled, tricks), context
 
 
 def eager(case: Case, device: torch.device, samples: Any) -> tuple[Engine, RunContext]:
     step, loader = build(case, device, samples)
-    return EagerEngine(step, loader), RunContext(device, reduced=True)
+    return EagerEngine(step, loader), RunContext(device, tf32=True)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Something that takes training steps; inside `context.active()` is around all of them, `rewind` before a round."""
+    """Something that takes training steps; `context()` is around all of them, `rewind` before a round."""
 
     step: Callable[[], None]
     rewind: Callable[[], None] = lambda: None
-    here: Callable[[], AbstractContextManager[None]] = nullcontext
+    context: Callable[[], AbstractContextManager[None]] = nullcontext
     made_of: str = ""
 
 
@@ -173,14 +183,13 @@ def ours(case: Case, device: torch.device, samples: Any) -> Loop:
 def plain_encoder(case: Case) -> nn.Module:
     """The encoder of the case with the layers of its library; ours are subclasses with another `forward`."""
     network = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
-    usual: dict[type[nn.Module], type[nn.Module]] = {
+    library = {
         PatchConv2d: nn.Conv2d,
         StemConv3d: nn.Conv3d,
         SmallMapConv3d: nn.Conv3d,
         HalvingMaxPool3d: nn.MaxPool3d,
     }
-    for module in network.modules():
-        module.__class__ = usual.get(type(module), type(module))
+    replace_classes(network, library)
     return network.to(memory_format=torch.channels_last_3d) if case.dims == 3 else network
 
 
@@ -244,16 +253,16 @@ class GraphStep(PlainStep):
 
 
 def fused(case: Case, device: torch.device, samples: Any) -> Loop:
-    return Loop(PlainStep(case, device), here=tuned)
+    return Loop(PlainStep(case, device), context=tuned)
 
 
 def reduce_overhead(case: Case, device: torch.device, samples: Any) -> Loop:
-    return Loop(PlainStep(case, device, mode="reduce-overhead"), here=tuned)
+    return Loop(PlainStep(case, device, mode="reduce-overhead"), context=tuned)
 
 
 def graph(case: Case, device: torch.device, samples: Any) -> Loop:
     with tuned():
-        return Loop(GraphStep(case, device), here=tuned)
+        return Loop(GraphStep(case, device), context=tuned)
 
 
 @contextmanager
@@ -307,7 +316,7 @@ class LightlyStep:
 
 def lightly(case: Case, device: torch.device, samples: Any) -> Loop:
     step = LightlyStep(case, device)
-    return Loop(step, here=tuned, made_of=step.made_of)
+    return Loop(step, context=tuned, made_of=step.made_of)
 
 
 Maker = Callable[[Case, torch.device, Any], Loop]
@@ -326,7 +335,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 def timed(loop: Loop, steps: int) -> float:
     """Milliseconds of a step, the mean over one round."""
-    with loop.here():
+    with loop.context():
         loop.rewind()
         _wait()
         began = time.perf_counter()
@@ -390,7 +399,7 @@ def peak_memory(case: Case, device: torch.device) -> float:
 
 
 def diversity_times(device: torch.device) -> list[dict[str, Any]]:
-    """Value and gradient of the repulsion alone: milliseconds, extra memory, error against float64 (small tables)."""
+    """Value and gradient of the diversity loss: milliseconds, extra memory, error against float64 (small tables)."""
     rows = []
     for n, d in ((5_000, 384), (5_000, 512), (5_000, 1024), (50_000, 512), (100_000, 384)):
         unit = F.normalize(torch.randn(n, d, device=device), dim=1).requires_grad_()
@@ -419,7 +428,7 @@ def _one_pass(table: Tensor, precision: Literal["tf32", "bf16", "full"]) -> Tens
 
 
 def without_diversity(case: Case, device: torch.device, samples: Any, steps: int, options: tuple[str, ...]) -> float:
-    """Milliseconds of a step without the repulsion."""
+    """Milliseconds of a step without the diversity loss."""
     engine, context = captured(case, device, samples, options=options)
     objective: Any = engine.step.method.objective
     objective.diversity = lambda table: 0 * table[0, 0]
@@ -441,20 +450,17 @@ def main(
         steps: steps in each of five timed rounds, at most; a round of slow steps has fewer.
         peers: loops to compare with.
         details: measure on a GPU also our step without the compiler and without diversity, several runs side by side,
-            the diversity term alone, and memory.
+            the diversity loss alone, and memory.
         runs: runs side by side.
         out: file for the figures, as JSON.
     """
+    use_more_queues()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     details = details and device.type == "cuda"
     cases = CASES if device.type == "cuda" else CPU_CASES
     found: list[dict[str, Any]] = []
-    hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     figures: dict[str, Any] = {
-        "date": date.today().isoformat(),
-        "hardware": hardware,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **environment(device),
         "ours": "views, encoder, head, diversity, AdamW, schedules; milliseconds a step",
         "peers": "ready views, encoder, 1 - cos of two views (lightly: head and NT-Xent), AdamW; milliseconds a step",
         "rows": found,
@@ -468,7 +474,8 @@ def main(
     for name, case in cases.items():
         if not only or name in only:
             found.append({"case": name, **dataclasses.asdict(case)})
-            measure(found[-1], ["ours", *peers], partial(LoopProcess, case, device, steps), keep)
+            loops = {loop: partial(LoopProcess, case, device, steps, MAKERS[loop]) for loop in ("ours", *peers)}
+            measure(found[-1], loops, keep)
             if details:
                 found[-1] |= measure_details(case, device, steps, runs, found[-1].get("ours", math.nan))
                 keep()
@@ -484,15 +491,28 @@ def main(
     console.print("  ".join(str(value) for value in list(figures.values())[:4]))
 
 
-def serve(pipe: Connection, name: str, case: Case, device: torch.device, steps: int) -> None:
+def environment(device: torch.device) -> dict[str, str]:
+    """What every file of figures says about the machine."""
+    hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+    return {
+        "date": date.today().isoformat(),
+        "hardware": hardware,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def serve(pipe: Connection, make: Maker, case: Case, device: torch.device, steps: int) -> None:
     """Build a loop, say how that went, and answer every question with the milliseconds of a step in a new round."""
     try:
         began = time.perf_counter()
-        loop = MAKERS[name](case, device, RandomSamples(case))
+        loop = make(case, device, RandomSamples(case))
         timed(loop, WARM_UPS)
         about: dict[str, Any] = {"seconds_to_start": time.perf_counter() - began, "made_of": loop.made_of}
         if device.type == "cuda":
             about["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+            about["reserved_gb"] = torch.cuda.max_memory_reserved() / 1e9
+            torch.cuda.empty_cache()  # other processes need what the warm-up leaves
         most = min(steps, case.instances // case.batch)  # a round stays within an epoch
         count = max(3, min(most, int(ROUND_MILLISECONDS / timed(loop, 3))))
         pipe.send(about)
@@ -507,9 +527,9 @@ def serve(pipe: Connection, name: str, case: Case, device: torch.device, steps: 
 class LoopProcess:
     """A loop in a process of its own: what PyTorch captures for one loop frees workspaces that others still use."""
 
-    def __init__(self, case: Case, device: torch.device, steps: int, name: str) -> None:
+    def __init__(self, case: Case, device: torch.device, steps: int, make: Maker) -> None:
         self.pipe, other = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=serve, args=(other, name, case, device, steps), daemon=True)
+        self.process = SPAWN.Process(target=serve, args=(other, make, case, device, steps), daemon=True)
         self.process.start()
         other.close()
 
@@ -535,13 +555,11 @@ class LoopProcess:
         return answer
 
 
-def measure(
-    row: dict[str, Any], names: Sequence[str], start: Callable[[str], LoopProcess], keep: Callable[[], None]
-) -> None:
+def measure(row: dict[str, Any], starts: Mapping[str, Callable[[], LoopProcess]], keep: Callable[[], None]) -> None:
     """Milliseconds of a step of every loop into the row: all of them are built together, and then timed in turns."""
     row |= {"seconds_to_start_together": {}, "failed": {}}
-    loops = {name: start(name) for name in names}
-    times: dict[str, list[float]] = {name: [] for name in names}
+    loops = {name: start() for name, start in starts.items()}
+    times: dict[str, list[float]] = {name: [] for name in starts}
 
     def attempt(name: str, call: Callable[[], None]) -> None:
         try:
@@ -565,7 +583,7 @@ def measure(
         times[name].append(loops[name].round())
         row[name] = statistics.median(times[name])
 
-    for name in names:
+    for name in starts:
         attempt(name, partial(begin, name))
     for _ in range(ROUNDS):
         for name in list(loops):

@@ -1,9 +1,10 @@
-"""The loops that the benchmark of the step compares take the step that they claim to take."""
+"""Benchmarks of the step compare what they claim to compare."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,8 +92,8 @@ def test_a_loop_that_fails_is_named_and_the_others_go_on(capsys: pytest.CaptureF
 
     row: dict[str, Any] = {"case": "tiny", "goal": None}
     written: list[str] = []
-    start: Any = Fake
-    measure(row, ["ours", "fused", "reduce-overhead", "graph"], start, lambda: written.append(json.dumps(row)))
+    starts: Any = {name: partial(Fake, name) for name in ("ours", "fused", "reduce-overhead", "graph")}
+    measure(row, starts, lambda: written.append(json.dumps(row)))
     assert row["failed"] == {"reduce-overhead": "no such kernel"}
     assert "tiny: reduce-overhead failed (no such kernel)" in capsys.readouterr().err
     assert (row["strongest"], row["ratio"]) == ("graph", 1.5)
@@ -103,11 +104,11 @@ def test_a_loop_that_fails_is_named_and_the_others_go_on(capsys: pytest.CaptureF
 
 
 def test_a_loop_runs_in_a_process_of_its_own() -> None:
-    loop = LoopProcess(Case("vit_tiny_patch16_224", 2, 32, 8, 2), CPU, 3, "fused")
+    loop = LoopProcess(Case("vit_tiny_patch16_224", 2, 32, 8, 2), CPU, 3, PEERS["fused"])
     assert loop.about()["seconds_to_start"] > 0
     assert loop.round() > 0
     loop.end()
-    broken = LoopProcess(Case("no_such_encoder", 2, 32, 8, 2), CPU, 3, "fused")
+    broken = LoopProcess(Case("no_such_encoder", 2, 32, 8, 2), CPU, 3, PEERS["fused"])
     with pytest.raises(RuntimeError, match="unknown encoder"):
         broken.about()
     broken.end()

@@ -93,13 +93,13 @@ def transformer() -> nn.Module:
     return build_encoder("test_vit", in_channels=3, spatial_dims=2, size=32)
 
 
-def test_layers_stay_the_same_objects_and_give_the_same_on_a_cpu() -> None:
-    network, x = transformer(), torch.randn(2, 3, 32, 32)
-    expected, layers, names = network(x), list(network.modules()), list(network.state_dict())
+def test_replaced_layers_share_their_parameters_and_give_the_same_on_a_cpu() -> None:
+    network, x = transformer().eval(), torch.randn(2, 3, 32, 32)
+    expected, before, names = network(x), list(network.parameters()), list(network.state_dict())
     use_short_attention(network)
-    assert all(ours is theirs for ours, theirs in zip(network.modules(), layers, strict=True))
-    assert not any(type(layer) is Attention for layer in layers)
-    assert any(type(layer) is ShortAttention for layer in layers)
+    assert {type(m) for m in network.modules() if isinstance(m, Attention)} == {ShortAttention}
+    assert not any(m.training for m in network.modules())
+    assert all(ours is theirs for ours, theirs in zip(network.parameters(), before, strict=True))
     assert list(network.state_dict()) == names
     assert torch.equal(network(x), expected)
 
@@ -130,10 +130,13 @@ def test_masks_reach_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x, mask = Attention(32, num_heads=2), torch.randn(2, 5, 32), torch.zeros(5, 5)
     mask[:, 0] = float("-inf")
     expected = layer(x, attn_mask=mask)
-    use_short_attention(layer)
+    network = nn.Sequential(layer)
+    use_short_attention(network)
+    ours = network[0]
+    assert type(ours) is ShortAttention
     monkeypatch.setattr(ShortAttention, "_is_short", lambda self, x: True)
-    assert torch.equal(layer(x, attn_mask=mask), expected)
-    assert torch.equal(layer(x, mask), expected)
+    assert torch.equal(ours(x, attn_mask=mask), expected)
+    assert torch.equal(ours(x, mask), expected)
 
 
 @pytest.mark.gpu

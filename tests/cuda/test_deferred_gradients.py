@@ -1,4 +1,4 @@
-"""Layers whose weight gradients may be computed beside the backward pass are the layers that they replace."""
+"""Layers with deferred weight gradients compute what the layers do that they replace."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from icone.cuda import deferred_gradients
-from icone.cuda.compilation import compiling
 from icone.cuda.deferred_gradients import (
-    ConvertedWeights,
+    CastWeights,
     DeferredGradConv3d,
     DeferredGradLinear,
-    WeightGradients,
+    WeightGradientStream,
     defer_weight_gradients,
 )
+from icone.cuda.graph import many_recompiles
 from icone.encoders import build_encoder, regions
 from icone.nn import MovingStatistics, convert_batch_norm
 
@@ -78,15 +78,15 @@ def test_reduced_convolutions_have_gradients_laid_out_like_their_weights(stride:
 
 def test_large_layers_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("computed beside")
+        raise AssertionError("deferred")
 
     monkeypatch.setattr(deferred_gradients._Linear, "apply", refuse)
     network = nn.Sequential(nn.Linear(4, 8))
     defer_weight_gradients(network)
-    monkeypatch.setattr(DeferredGradLinear, "largest", 3 * 8 - 1)
+    monkeypatch.setattr(DeferredGradLinear, "max_elements", 3 * 8 - 1)
     assert network(torch.randn(3, 4)).shape == (3, 8)
-    monkeypatch.setattr(DeferredGradLinear, "largest", 3 * 8)
-    with pytest.raises(AssertionError, match="computed beside"):
+    monkeypatch.setattr(DeferredGradLinear, "max_elements", 3 * 8)
+    with pytest.raises(AssertionError, match="deferred"):
         network(torch.randn(3, 4))
 
 
@@ -101,8 +101,8 @@ class TestCheck:
         return result
 
     @staticmethod
-    def with_results(*results: int) -> WeightGradients:
-        side = WeightGradients.__new__(WeightGradients)
+    def with_results(*results: int) -> WeightGradientStream:
+        side = WeightGradientStream.__new__(WeightGradientStream)
         side.results = list(results)
         return side
 
@@ -120,25 +120,25 @@ class TestCheck:
             self.with_results(*[first.grad.data_ptr()] * 2).check([first, second])
 
 
-def test_converted_weights_are_those_of_the_last_conversion_and_only_within_the_block() -> None:
+def test_cast_weights_are_those_of_the_last_update_and_only_within_the_block() -> None:
     torch.manual_seed(0)
     build, shape = NETWORKS["transformer"]
     network, x = build(), torch.randn(shape)
     defer_weight_gradients(network)
-    weights = ConvertedWeights([network], torch.bfloat16)
+    weights = CastWeights([network], torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         before = network(x)
         for p in network.parameters():
             p.mul_(1.5)
-        with weights.used():
+        with weights.in_use():
             stale = network(x)
         fresh = network(x)
-        weights.convert()
-        with weights.used():
-            converted = network(x)
+        weights.update()
+        with weights.in_use():
+            cast = network(x)
     assert not torch.equal(stale, fresh)
     assert not torch.equal(before, fresh)
-    assert torch.equal(converted, fresh)
+    assert torch.equal(cast, fresh)
 
 
 @pytest.mark.filterwarnings("default")  # of the compiler
@@ -154,6 +154,6 @@ def test_the_compiler_takes_every_region_whole(kind: str, reduced: bool) -> None
     for module, name in regions(network):
         whole = torch.compile(getattr(module, name), backend="aot_eager", fullgraph=True, dynamic=False)
         setattr(module, name, whole)
-    weights = ConvertedWeights([network], torch.bfloat16 if reduced else None)
-    with torch.autocast("cpu", torch.bfloat16, enabled=reduced), weights.used(), compiling():
+    weights = CastWeights([network], torch.bfloat16 if reduced else None)
+    with torch.autocast("cpu", torch.bfloat16, enabled=reduced), weights.in_use(), many_recompiles():
         assert gradients(network, x)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import pytest
 import torch
 from torch import nn
 
+from icone import cuda
 from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
-from icone.cuda.deferred_gradients import WeightGradients, defer_weight_gradients
+from icone.cuda.deferred_gradients import WeightGradientStream, defer_weight_gradients
 from icone.methods import METHODS
 from icone.run import Run, read_tensors
 from icone.training.step import TrainStep
@@ -24,6 +27,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # compile
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x60", "batch_size": 8, "precision": "fp32"}
 CELLS: dict[str, Any] = {"source": "synthetic:cells@32x30", "size": 32, "encoder": "vit_tiny_patch16_224"}
 SHAPES: dict[str, Any] = {"source": "synthetic:shapes@40x18", "encoder": "resnet10_3d", "width": 0.25}
+
+PLAIN: dict[str, Any] = {"precision": "fp32", "lr": 1e-4}
+SWITCHES = [field.name for field in dataclasses.fields(cuda.CudaOptions)]
 
 
 def train(out: Path, **settings: Any) -> Run:
@@ -81,6 +87,37 @@ def test_short_runs_are_captured_without_the_compiler(
         for engine in ("eager", "auto")
     )
     torch.testing.assert_close(losses(short), losses(eager), rtol=1e-3, atol=1e-3)
+    assert "uncaptured" not in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def eager_losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """Of runs without any part of `icone.cuda`."""
+    folder = tmp_path_factory.mktemp("eager")
+    return {
+        name: losses(train(folder / name, **settings, **PLAIN, engine="eager"))
+        for name, settings in {"images": CELLS, "volumes": SHAPES}.items()
+    }
+
+
+@pytest.mark.parametrize("switches", [*SWITCHES, "everything"])
+@pytest.mark.parametrize("kind", ["images", "volumes"])
+def test_runs_without_a_trick_are_the_same_runs(
+    kind: str,
+    switches: str,
+    eager_losses: dict[str, torch.Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Captured without the compiler, which takes long."""
+    off = SWITCHES if switches == "everything" else [switches]
+    options = dataclasses.replace(cuda.ALL_ON, **dict.fromkeys(off, False))
+    monkeypatch.setattr(cuda, "WORTHWHILE_STEPS", 0)
+    monkeypatch.setattr(cuda, "accelerate", partial(cuda.accelerate, options=options))
+    monkeypatch.setattr(cuda, "prepare_network", partial(cuda.prepare_network, options=options))
+    run = train(tmp_path / "run", **{"images": CELLS, "volumes": SHAPES}[kind], **PLAIN, engine="auto")
+    torch.testing.assert_close(losses(run), eager_losses[kind], rtol=1e-3, atol=1e-3)
     assert "uncaptured" not in capsys.readouterr().out
 
 
@@ -178,7 +215,7 @@ def test_weight_gradients_that_come_late_are_still_right() -> None:
         y.square().mean().backward()
 
     run(usual)
-    side = WeightGradients(torch.device("cuda"))
+    side = WeightGradientStream(torch.device("cuda"))
     with torch.cuda.stream(torch.cuda.Stream()), side.during_backward():
         with torch.cuda.stream(side.stream):
             torch.cuda._sleep(2 * 10**8)  # about a tenth of a second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,7 +11,9 @@ import torch
 from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import accelerate
-from icone.cuda.compilation import compile_parts, compiling, undo
+from icone.cuda.deferred_gradients import DeferredGradLinear
+from icone.cuda.graph import CapturedEngine, compile_parts, many_recompiles, undo
+from icone.cuda.overlap import buckets
 from icone.data import Loader, load_data
 from icone.encoders import build_encoder
 from icone.errors import InputError
@@ -19,7 +21,7 @@ from icone.methods import METHODS, Setting, build_method
 from icone.run import read_tensors
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine
-from icone.training.step import TrainStep
+from icone.training.step import StepHooks, TrainStep
 from icone.views import build_views
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x20", "epochs": 2, "probe_every": 0, "batch_size": 4}
@@ -40,7 +42,7 @@ def engine(method: str, device: str = "cpu", **settings: Any) -> EagerEngine:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_step_with_its_data_keeps_to_the_device(method: str, no_host_traffic: Any) -> None:
-    """From the place in the epoch to the updated weights: what is captured must not talk to the host."""
+    """From the position in the epoch to the updated weights: what is captured must not talk to the host."""
     one = engine(method)
     one((4,))  # what is made once is made
     with no_host_traffic():
@@ -50,7 +52,7 @@ def test_a_step_with_its_data_keeps_to_the_device(method: str, no_host_traffic: 
 
 
 def test_everything_that_a_step_changes_is_known() -> None:
-    """A capture is preceded by trial steps, which are undone: nothing may be forgotten."""
+    """A capture is preceded by warm-up steps, which are undone: nothing may be forgotten."""
     one = engine("dino")
     one((4,))
     before = {name: t.clone() for name, t in one.step.method.state_dict().items()}
@@ -73,9 +75,6 @@ def test_captured_needs_a_gpu(tmp_path: Path) -> None:
 
 
 def test_every_trained_parameter_is_in_one_bucket() -> None:
-    pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
-    from icone.cuda.overlap import buckets
-
     encoder = build_encoder("vit_tiny_patch16_224", in_channels=1, spatial_dims=2, size=32)
     method = build_method("byol", encoder, Setting(num_instances=8, batch_size=4), ())
     grouped = buckets(method)
@@ -86,6 +85,51 @@ def test_every_trained_parameter_is_in_one_bucket() -> None:
     assert len(grouped) > 12  # the blocks one by one
 
 
+def test_a_failed_capture_leaves_the_step_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt compiles, the second one does not; after both have failed the run goes on in plain steps."""
+    one, plain = engine("icone"), engine("icone")
+    layers, attempts = list(one.step.method.modules()), []
+    said: list[str] = []
+
+    def refuse(self: CapturedEngine, sizes: object) -> None:
+        deferred = [m for m in one.step.method.modules() if isinstance(m, DeferredGradLinear)]
+        attempts.append((len(deferred) > 0, len(self.parts) > 0))
+        self.step.hooks = cast(Any, "those of the attempt")
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(CapturedEngine, "_capture", refuse)
+    failing = CapturedEngine(one.step, one.loader, RunContext(torch.device("cpu")), said.append, compiled=True)
+    torch.manual_seed(0)
+    failing((4,))
+    assert attempts == [(True, True), (True, False)]
+    assert ["uncompiled" in said[0], "uncaptured" in said[1]] == [True, True]
+    assert all("no such kernel" in message for message in said)
+    assert type(one.step.hooks) is StepHooks
+    assert all(now is before for now, before in zip(one.step.method.modules(), layers, strict=True))
+    assert not any("forward" in vars(module) for module in [*layers, one.step.views])
+    torch.manual_seed(0)
+    plain((4,))
+    for ours, theirs in zip(one.step.method.parameters(), plain.step.method.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    strict = CapturedEngine(plain.step, plain.loader, RunContext(torch.device("cpu")), None, compiled=False)
+    with pytest.raises(InputError, match="--engine eager does without"):
+        strict((4,))
+
+
+def test_what_needs_triton_is_left_out_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = engine("icone")
+    said: list[str] = []
+    one.loader.device = torch.device("cuda")
+    monkeypatch.setattr("icone.cuda.find_spec", lambda name: None)
+    monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
+    context = RunContext(torch.device("cpu"))
+    assert isinstance(accelerate(one.step, one.loader, context, said.append), EagerEngine)
+    assert "triton is not installed" in said[0]
+    with pytest.raises(InputError, match="triton, which is not installed"):
+        accelerate(one.step, one.loader, context, pytest.fail, engine="captured")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_compiled_parts_compute_what_they_did() -> None:
@@ -94,7 +138,7 @@ def test_compiled_parts_compute_what_they_did() -> None:
     parts = compile_parts(fast.step.method, fast.step.views)
     for one in (plain, fast):
         torch.manual_seed(0)
-        with compiling():
+        with many_recompiles():
             for _ in range(5):
                 one((4,))
     assert plain.step.meter.means() == pytest.approx(fast.step.meter.means(), rel=1e-4)

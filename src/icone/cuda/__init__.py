@@ -1,24 +1,26 @@
 """Everything that makes training fast on an NVIDIA GPU: graph capture, compilation, side streams, Triton kernels.
 
 Two functions are all that the rest of the package uses: `prepare_network`, before training, and `accelerate`. Nothing
-here is imported before a run is on a CUDA device.
+here is imported before a run is on a CUDA device. `CudaOptions` switches parts of it off.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 from torch import nn
 
+from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
 from icone.errors import InputError
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
 from icone.training.step import TrainStep
 
-__all__ = ["accelerate", "free_gpu_memory", "prepare_network"]
+__all__ = ["ALL_ON", "CudaOptions", "accelerate", "free_gpu_memory", "prepare_network"]
 
 WORTHWHILE_STEPS = 100
 """Steps from which capturing pays: it takes a second or two, and an eager step 20 to 50 ms."""
@@ -34,8 +36,9 @@ def accelerate(
     warn: Callable[[str], None],
     *,
     engine: str = "auto",
+    options: CudaOptions = ALL_ON,
 ) -> Engine:
-    """The engine of this name for a step.
+    """The engine of this name for a step, whose networks must be our own.
 
     `auto` captures on CUDA where that pays, or goes on eagerly and says why not.
     """
@@ -45,28 +48,41 @@ def accelerate(
         return EagerEngine(step, loader)
     if engine == "eager" or (engine == "auto" and step.total_steps < WORTHWHILE_STEPS):
         return EagerEngine(step, loader)
-    try:
-        from icone.cuda.graph import CapturedEngine
-    except ImportError as error:  # its kernels need Triton
+    if find_spec("triton") is None:
         if engine == "captured":
-            raise InputError(f"--engine captured needs a package that is not installed: {error}") from error
-        warn(f"steps run uncaptured, many times slower at small batches, because {error}")
+            raise InputError("--engine captured needs the package triton, which is not installed")
+        warn("steps run uncaptured, many times slower at small batches, because the package triton is not installed")
         return EagerEngine(step, loader)
+    from icone.cuda.graph import CapturedEngine
+
     compiled = engine == "captured" or step.total_steps >= COMPILED_STEPS[len(loader.dataset.preparation.size)]
-    return CapturedEngine(step, loader, context, warn if engine == "auto" else None, compiled)
+    return CapturedEngine(step, loader, context, warn if engine == "auto" else None, compiled, options)
 
 
-def prepare_network(network: nn.Module) -> None:
-    """Let the layers of our own copy of a network compute as suits a GPU; parameters and results stay what they are."""
+def prepare_network(network: nn.Module, options: CudaOptions = ALL_ON) -> None:
+    """Replace layers of a network of our own by layers that suit a GPU.
+
+    Parameters and their names stay the same, and so do the results. The network is changed in place: it must be a copy
+    that we train, never a module that belongs to the user.
+    """
     from icone.cuda.attention import use_short_attention
-    from icone.encoders.layers import use_channels_last
+    from icone.cuda.replacement import replace_classes
+    from icone.encoders.layers import HalvingMaxPool3d, PatchConv2d, StemConv3d, use_channels_last
 
-    use_channels_last(network)
-    use_short_attention(network)
+    if not options.patch_conv:
+        replace_classes(network, {PatchConv2d: nn.Conv2d})
+    if not options.stem_conv:
+        replace_classes(network, {StemConv3d: nn.Conv3d})
+    if not options.halving_pool:
+        replace_classes(network, {HalvingMaxPool3d: nn.MaxPool3d})
+    if options.channels_last:
+        use_channels_last(network)
+    if options.attention_kernels:
+        use_short_attention(network)
 
 
 def free_gpu_memory() -> None:
-    """Give back what runs that are over held on the GPU; no captured step may be replayed after.
+    """Free what runs that are over held on the GPU; no captured step may be replayed after.
 
     Captured steps refer to each other. And PyTorch keeps the workspaces of cuBLAS for every stream that ever used it,
     32 MiB each on recent GPUs: 129 MiB for every run, which has streams of its own.

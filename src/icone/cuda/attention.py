@@ -8,14 +8,16 @@ import torch
 from timm.models.vision_transformer import Attention  # type: ignore[attr-defined]  # where all versions have it
 from torch import Tensor, nn
 
-LONGEST = 256
-"""Tokens; 197 were measured. The backward pass computes every weight twice, which pays only where there are few."""
-DEPTHS = (16, 32, 64, 128)
-"""Columns of a head that the kernels can take."""
+from icone.cuda.replacement import replace_classes
+
+MAX_TOKENS = 256
+"""197 tokens were measured. The backward pass computes every weight twice, which pays only where there are few."""
+HEAD_DIMS = (16, 32, 64, 128)
+"""Sizes of a head that the kernels can take."""
 
 
 def attention(qkv: Tensor, heads: int) -> Tensor:
-    """softmax(q kᵀ / √depth) v for every head, on CUDA: (B, N, 3·heads·depth) -> (B, N, heads·depth).
+    """softmax(q kᵀ / √d) v for every head, on CUDA: (B, N, 3·heads·d) -> (B, N, heads·d).
 
     qkv: packed as one linear layer gives them, queries of all heads, then keys, then values. Differentiable once.
     """
@@ -41,29 +43,29 @@ def _(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.custom_op("icone::attention_backward", mutates_args=())
-def _attention_backward(incoming: Tensor, qkv: Tensor, result: Tensor, logs: Tensor, heads: int) -> Tensor:
+def _attention_backward(grad_output: Tensor, qkv: Tensor, result: Tensor, log_sums: Tensor, heads: int) -> Tensor:
     from icone.cuda.attention_kernels import attend_backward
 
-    return attend_backward(incoming, qkv, result, logs, heads)
+    return attend_backward(grad_output, qkv, result, log_sums, heads)
 
 
 @_attention_backward.register_fake
-def _(incoming: Tensor, qkv: Tensor, result: Tensor, logs: Tensor, heads: int) -> Tensor:
+def _(grad_output: Tensor, qkv: Tensor, result: Tensor, log_sums: Tensor, heads: int) -> Tensor:
     return torch.empty_like(qkv, memory_format=torch.contiguous_format)
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
     qkv, ctx.heads = inputs
     ctx.save_for_backward(qkv, *output)
     ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)  # or zeros would be written for the logs in every backward pass
+    ctx.set_materialize_grads(False)  # or zeros would be written for the logarithms in every backward pass
 
 
-def _differentiate(ctx: Any, incoming: Tensor, _: None) -> tuple[Tensor, None]:
-    return _attention_backward(incoming, *ctx.saved_tensors, ctx.heads), None
+def _backward(ctx: Any, grad_output: Tensor, _: None) -> tuple[Tensor, None]:
+    return _attention_backward(grad_output, *ctx.saved_tensors, ctx.heads), None
 
 
-_attention.register_autograd(_differentiate, setup_context=_keep)
+_attention.register_autograd(_backward, setup_context=_setup_context)
 
 
 class ShortAttention(Attention):
@@ -83,11 +85,9 @@ class ShortAttention(Attention):
         return not drops and all(part is None or isinstance(part, nn.Identity) for part in parts)
 
     def _is_short(self, x: Tensor) -> bool:
-        return x.is_cuda and x.dtype != torch.float64 and self.head_dim in DEPTHS and x.shape[1] <= LONGEST
+        return x.is_cuda and x.dtype != torch.float64 and self.head_dim in HEAD_DIMS and x.shape[1] <= MAX_TOKENS
 
 
 def use_short_attention(network: nn.Module) -> None:
-    """Let timm's attention layers use the kernels of our own, each the same object with the same parameters."""
-    for layer in network.modules():
-        if type(layer) is Attention:
-            layer.__class__ = ShortAttention
+    """Replace timm's attention layers of a network of our own by layers that use the kernels."""
+    replace_classes(network, {Attention: ShortAttention})

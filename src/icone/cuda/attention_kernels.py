@@ -15,7 +15,7 @@ import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
 
-class Tiling(NamedTuple):
+class AttentionTiling(NamedTuple):
     """How a kernel cuts the problem: tokens of a program, tokens that it meets at a time, warps, stages in flight."""
 
     rows: int
@@ -24,8 +24,8 @@ class Tiling(NamedTuple):
     stages: int
 
 
-FORWARD = Tiling(64, 64, 4, 2)
-BACKWARD = Tiling(64, 64, 4, 2)
+FORWARD = AttentionTiling(64, 64, 4, 2)
+BACKWARD = AttentionTiling(64, 64, 4, 2)
 TILE_BYTES = 2**13
 """Of queries, keys or values at most: with larger tiles the sums of the backward pass no longer fit into registers."""
 LOG2E = tl.constexpr(math.log2(math.e))
@@ -33,40 +33,40 @@ LOG2E = tl.constexpr(math.log2(math.e))
 
 
 def attend(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Result (B, N, heads·depth) and, to base 2, log Σ exp of the logits of every query (B·heads, N), in float32.
+    """Result (B, N, heads·d), and log₂ Σ exp of the logits of every query (B·heads, N) in float32.
 
-    qkv: (B, N, 3·heads·depth), the queries of all heads, then their keys, then their values.
+    qkv: (B, N, 3·heads·d), the queries of all heads, then their keys, then their values.
     """
     qkv = qkv.contiguous()
     batch, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
     tiling = _fitting(FORWARD, width // heads, qkv.dtype)
     result = qkv.new_empty(batch, n, width)
-    logs = qkv.new_empty(batch * heads, n, dtype=torch.float32)
+    log_sums = qkv.new_empty(batch * heads, n, dtype=torch.float32)
     _attend[(triton.cdiv(n, tiling.rows), batch * heads)](
-        qkv, result, logs, n, (width // heads) ** -0.5,
-        heads=heads, depth=width // heads, rows=tiling.rows, others=tiling.others, precision=_precision(qkv.dtype),
+        qkv, result, log_sums, n, (width // heads) ** -0.5,
+        heads=heads, head_dim=width // heads, rows=tiling.rows, others=tiling.others, precision=_precision(qkv.dtype),
         num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip
-    return result, logs
+    return result, log_sums
 
 
-def attend_backward(incoming: Tensor, qkv: Tensor, result: Tensor, logs: Tensor, heads: int) -> Tensor:
+def attend_backward(grad_output: Tensor, qkv: Tensor, result: Tensor, log_sums: Tensor, heads: int) -> Tensor:
     """Gradient of `qkv`, packed like it, from that of the result."""
-    incoming, qkv = incoming.contiguous(), qkv.contiguous()
+    grad_output, qkv = grad_output.contiguous(), qkv.contiguous()
     batch, n, width = result.shape
     tiling = _fitting(BACKWARD, width // heads, qkv.dtype)
-    gradient = torch.empty_like(qkv)
+    grad_qkv = torch.empty_like(qkv)
     _attend_backward[(2 * triton.cdiv(n, tiling.rows), batch * heads)](
-        incoming, qkv, result, logs, gradient, n, (width // heads) ** -0.5,
-        heads=heads, depth=width // heads, rows=tiling.rows, others=tiling.others, precision=_precision(qkv.dtype),
+        grad_output, qkv, result, log_sums, grad_qkv, n, (width // heads) ** -0.5,
+        heads=heads, head_dim=width // heads, rows=tiling.rows, others=tiling.others, precision=_precision(qkv.dtype),
         num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip
-    return gradient
+    return grad_qkv
 
 
-def _fitting(tiling: Tiling, depth: int, dtype: torch.dtype) -> Tiling:
+def _fitting(tiling: AttentionTiling, head_dim: int, dtype: torch.dtype) -> AttentionTiling:
     """The same for wider heads: fewer tokens at a time."""
-    most = TILE_BYTES // (depth * dtype.itemsize)
+    most = TILE_BYTES // (head_dim * dtype.itemsize)
     return tiling._replace(rows=min(tiling.rows, most), others=min(tiling.others, most))
 
 
@@ -77,111 +77,112 @@ def _precision(dtype: torch.dtype) -> str:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _attend(  # type: ignore[no-untyped-def]
-    qkv, result, logs, n, scale,
-    heads: tl.constexpr, depth: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
+    qkv, result, log_sums, n, scale,
+    heads: tl.constexpr, head_dim: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """The queries of one tile meet all keys; what has been added up is rescaled whenever a larger logit turns up."""
-    width: tl.constexpr = heads * depth
-    qkv += _start(n, heads, depth, 3)
-    result += _start(n, heads, depth, 1)
-    logs += tl.program_id(1) * n
+    width: tl.constexpr = heads * head_dim
+    qkv += _start(n, heads, head_dim, 3)
+    result += _start(n, heads, head_dim, 1)
+    log_sums += tl.program_id(1) * n
     row = tl.program_id(0) * rows + tl.arange(0, rows)
-    query = _load(qkv, row, n, 3 * width, depth)
+    query = _load(qkv, row, n, 3 * width, head_dim)
     largest = tl.full((rows,), float("-inf"), tl.float32)
     total = tl.zeros((rows,), tl.float32)
-    mixed = tl.zeros((rows, depth), tl.float32)
+    mean_value = tl.zeros((rows, head_dim), tl.float32)
     for start in range(0, n, others):
         other = start + tl.arange(0, others)
-        key = _load(qkv + width, other, n, 3 * width, depth)
-        value = _load(qkv + 2 * width, other, n, 3 * width, depth)
+        key = _load(qkv + width, other, n, 3 * width, head_dim)
+        value = _load(qkv + 2 * width, other, n, 3 * width, head_dim)
         logits = _logits(query, key, other[None, :] < n, scale, precision)
         larger = tl.maximum(largest, tl.max(logits, 1))
         weights = tl.exp2(logits - larger[:, None])
         rescale = tl.exp2(largest - larger)
         total = total * rescale + tl.sum(weights, 1)
-        mixed = tl.dot(weights.to(value.dtype), value, mixed * rescale[:, None], input_precision=precision)
+        mean_value = tl.dot(weights.to(value.dtype), value, mean_value * rescale[:, None], input_precision=precision)
         largest = larger
-    _store(result, mixed / total[:, None], row, n, width, depth)
-    tl.store(logs + row, largest + tl.log2(total), row < n)
+    _store(result, mean_value / total[:, None], row, n, width, head_dim)
+    tl.store(log_sums + row, largest + tl.log2(total), row < n)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _attend_backward(  # type: ignore[no-untyped-def]
-    incoming, qkv, result, logs, gradient, n, scale,
-    heads: tl.constexpr, depth: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
+    grad_output, qkv, result, log_sums, grad_qkv, n, scale,
+    heads: tl.constexpr, head_dim: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """One half of the programs has a tile of keys and values each, the other a tile of queries.
 
     All weights are computed in both halves, and so every gradient is added up by one program, always in the same
-    order. With few heads most of the chip would otherwise be idle.
+    order. With few heads most of the GPU would otherwise be idle.
     """
-    incoming += _start(n, heads, depth, 1)
-    qkv += _start(n, heads, depth, 3)
-    result += _start(n, heads, depth, 1)
-    logs += tl.program_id(1) * n
-    gradient += _start(n, heads, depth, 3)
+    grad_output += _start(n, heads, head_dim, 1)
+    qkv += _start(n, heads, head_dim, 3)
+    result += _start(n, heads, head_dim, 1)
+    log_sums += tl.program_id(1) * n
+    grad_qkv += _start(n, heads, head_dim, 3)
     tile = tl.program_id(0)
     tiles = tl.num_programs(0) // 2
     if tile < tiles:
         _keys_and_values(
-            incoming, qkv, result, logs, gradient, n, scale, tile * rows, heads, depth, rows, others, precision
-        )
+            grad_output, qkv, result, log_sums, grad_qkv, n, scale, tile * rows,
+            heads, head_dim, rows, others, precision,
+        )  # fmt: skip
     else:
         _queries(
-            incoming, qkv, result, logs, gradient, n, scale, (tile - tiles) * rows, heads, depth, rows, others,
-            precision,
+            grad_output, qkv, result, log_sums, grad_qkv, n, scale, (tile - tiles) * rows,
+            heads, head_dim, rows, others, precision,
         )  # fmt: skip
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _keys_and_values(  # type: ignore[no-untyped-def]
-    incoming, qkv, result, logs, gradient, n, scale, first,
-    heads: tl.constexpr, depth: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
+    grad_output, qkv, result, log_sums, grad_qkv, n, scale, first,
+    heads: tl.constexpr, head_dim: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the keys and values from `first` on; queries that are not there bring an incoming gradient of 0."""
-    width: tl.constexpr = heads * depth
+    """Gradients of the keys and values from `first` on; queries that are not there have a gradient of 0."""
+    width: tl.constexpr = heads * head_dim
     row = first + tl.arange(0, rows)
-    key = _load(qkv + width, row, n, 3 * width, depth)
-    value = _load(qkv + 2 * width, row, n, 3 * width, depth)
-    of_key = tl.zeros((rows, depth), tl.float32)
-    of_value = tl.zeros((rows, depth), tl.float32)
+    key = _load(qkv + width, row, n, 3 * width, head_dim)
+    value = _load(qkv + 2 * width, row, n, 3 * width, head_dim)
+    grad_key = tl.zeros((rows, head_dim), tl.float32)
+    grad_value = tl.zeros((rows, head_dim), tl.float32)
     for start in range(0, n, others):
         other = start + tl.arange(0, others)
-        query = _load(qkv, other, n, 3 * width, depth)
-        arriving = _load(incoming, other, n, width, depth)
-        mean = tl.sum(arriving.to(tl.float32) * _load(result, other, n, width, depth), 1)
-        log = tl.load(logs + other, other < n, 0.0)
-        weights = tl.exp2(_logits(key, query, row[:, None] < n, scale, precision) - log[None, :])
-        of_weights = tl.dot(value, arriving.T, input_precision=precision)
-        of_logits = weights * (of_weights - mean[None, :])
-        of_value = tl.dot(weights.to(value.dtype), arriving, of_value, input_precision=precision)
-        of_key = tl.dot(of_logits.to(key.dtype), query, of_key, input_precision=precision)
-    _store(gradient + width, of_key * scale, row, n, 3 * width, depth)
-    _store(gradient + 2 * width, of_value, row, n, 3 * width, depth)
+        query = _load(qkv, other, n, 3 * width, head_dim)
+        grad_rows = _load(grad_output, other, n, width, head_dim)
+        mean = tl.sum(grad_rows.to(tl.float32) * _load(result, other, n, width, head_dim), 1)
+        log_sum = tl.load(log_sums + other, other < n, 0.0)
+        weights = tl.exp2(_logits(key, query, row[:, None] < n, scale, precision) - log_sum[None, :])
+        grad_weights = tl.dot(value, grad_rows.T, input_precision=precision)
+        grad_logits = weights * (grad_weights - mean[None, :])
+        grad_value = tl.dot(weights.to(value.dtype), grad_rows, grad_value, input_precision=precision)
+        grad_key = tl.dot(grad_logits.to(key.dtype), query, grad_key, input_precision=precision)
+    _store(grad_qkv + width, grad_key * scale, row, n, 3 * width, head_dim)
+    _store(grad_qkv + 2 * width, grad_value, row, n, 3 * width, head_dim)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _queries(  # type: ignore[no-untyped-def]
-    incoming, qkv, result, logs, gradient, n, scale, first,
-    heads: tl.constexpr, depth: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
+    grad_output, qkv, result, log_sums, grad_qkv, n, scale, first,
+    heads: tl.constexpr, head_dim: tl.constexpr, rows: tl.constexpr, others: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the queries from `first` on."""
-    width: tl.constexpr = heads * depth
+    width: tl.constexpr = heads * head_dim
     row = first + tl.arange(0, rows)
-    query = _load(qkv, row, n, 3 * width, depth)
-    arriving = _load(incoming, row, n, width, depth)
-    mean = tl.sum(arriving.to(tl.float32) * _load(result, row, n, width, depth), 1)
-    log = tl.load(logs + row, row < n, 0.0)
-    of_query = tl.zeros((rows, depth), tl.float32)
+    query = _load(qkv, row, n, 3 * width, head_dim)
+    grad_rows = _load(grad_output, row, n, width, head_dim)
+    mean = tl.sum(grad_rows.to(tl.float32) * _load(result, row, n, width, head_dim), 1)
+    log_sum = tl.load(log_sums + row, row < n, 0.0)
+    grad_query = tl.zeros((rows, head_dim), tl.float32)
     for start in range(0, n, others):
         other = start + tl.arange(0, others)
-        key = _load(qkv + width, other, n, 3 * width, depth)
-        value = _load(qkv + 2 * width, other, n, 3 * width, depth)
-        weights = tl.exp2(_logits(query, key, other[None, :] < n, scale, precision) - log[:, None])
-        of_weights = tl.dot(arriving, value.T, input_precision=precision)
-        of_logits = weights * (of_weights - mean[:, None])
-        of_query = tl.dot(of_logits.to(key.dtype), key, of_query, input_precision=precision)
-    _store(gradient, of_query * scale, row, n, 3 * width, depth)
+        key = _load(qkv + width, other, n, 3 * width, head_dim)
+        value = _load(qkv + 2 * width, other, n, 3 * width, head_dim)
+        weights = tl.exp2(_logits(query, key, other[None, :] < n, scale, precision) - log_sum[:, None])
+        grad_weights = tl.dot(grad_rows, value.T, input_precision=precision)
+        grad_logits = weights * (grad_weights - mean[:, None])
+        grad_query = tl.dot(grad_logits.to(key.dtype), key, grad_query, input_precision=precision)
+    _store(grad_qkv, grad_query * scale, row, n, 3 * width, head_dim)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -192,19 +193,19 @@ def _logits(mine, theirs, present, scale, precision: tl.constexpr):  # type: ign
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _start(n, heads: tl.constexpr, depth: tl.constexpr, parts: tl.constexpr):  # type: ignore[no-untyped-def]
+def _start(n, heads: tl.constexpr, head_dim: tl.constexpr, parts: tl.constexpr):  # type: ignore[no-untyped-def]
     """Where the first token of this program's image and head is, in rows of `parts` times all heads."""
     image = (tl.program_id(1) // heads).to(tl.int64)
-    return image * n * (parts * heads * depth) + tl.program_id(1) % heads * depth
+    return image * n * (parts * heads * head_dim) + tl.program_id(1) % heads * head_dim
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _load(start, row, n, stride: tl.constexpr, depth: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load(start, row, n, stride: tl.constexpr, head_dim: tl.constexpr):  # type: ignore[no-untyped-def]
     """Rows of one head, zeros beyond the last one."""
-    return tl.load(start + row[:, None] * stride + tl.arange(0, depth)[None, :], row[:, None] < n, 0.0)
+    return tl.load(start + row[:, None] * stride + tl.arange(0, head_dim)[None, :], row[:, None] < n, 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _store(start, values, row, n, stride: tl.constexpr, depth: tl.constexpr):  # type: ignore[no-untyped-def]
-    at = start + row[:, None] * stride + tl.arange(0, depth)[None, :]
+def _store(start, values, row, n, stride: tl.constexpr, head_dim: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = start + row[:, None] * stride + tl.arange(0, head_dim)[None, :]
     tl.store(at, values.to(start.dtype.element_ty), row[:, None] < n)

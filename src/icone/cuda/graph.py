@@ -1,32 +1,39 @@
-"""The step captured whole as a CUDA graph."""
+"""The step compiled, and captured whole as a CUDA graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from icone.cuda.compilation import compile_parts, compiling, undo
 from icone.cuda.deferred_gradients import defer_weight_gradients
-from icone.cuda.overlap import OverlappedStep
+from icone.cuda.overlap import OverlapHooks
+from icone.cuda.replacement import replace_layers
+from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
+from icone.encoders import Region, regions
 from icone.errors import InputError, is_out_of_memory
+from icone.methods import IConE, Method
 from icone.training.context import RunContext
 from icone.training.engine import Engine, Sizes
-from icone.training.step import InOrder, TrainStep
+from icone.training.step import StepHooks, TrainStep
+from icone.views import Views
 
 WARM_UPS = 3
-AHEAD = 32
-"""Steps that the host may be ahead of a GPU, so that progress and interruptions mean the present."""
+MAX_STEPS_AHEAD = 32
+"""Steps that the host may be ahead of the GPU, so that progress and interruptions are about the present."""
+MAX_RECOMPILES = 256
+"""Variants of one function that are compiled: a block of a network has one for each of its shapes and batch sizes."""
 
 
 class CapturedEngine(Engine):
-    """Replays the step as one CUDA graph for each kind of batch; the host does nothing in between.
+    """Replays the step as one CUDA graph for each size of batch; the host does nothing in between.
 
     Networks and views may be `compiled` before they are captured. `warn` is told why something is left out; without it
-    that is an error.
+    that is an error. The networks of the step must be our own: some of their layers are replaced.
     """
 
     def __init__(
@@ -36,19 +43,19 @@ class CapturedEngine(Engine):
         context: RunContext,
         warn: Callable[[str], None] | None,
         compiled: bool,
+        options: CudaOptions = ALL_ON,
     ) -> None:
         super().__init__(step, loader)
-        self.context, self.warn = context, warn
+        self.context, self.warn, self.options = context, warn, options
         self.graphs: dict[Sizes, torch.cuda.CUDAGraph] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.failed = False
-        self.marks: list[torch.cuda.Event] = []
+        self.events: list[torch.cuda.Event] = []
         self.steps = 0
-        if step.clip is None and step.config.accumulate == 1:
-            defer_weight_gradients(step.method)
-        self.parts = compile_parts(step.method, step.views) if compiled else []
-        self.held: list[OverlappedStep] = []
-        """What the graphs refer to and must outlive them."""
+        self.original_layers = prepare_step(step, options)
+        self.parts = compile_parts(step.method, step.views, options) if compiled else []
+        self.hooks: list[OverlapHooks] = []
+        """Their tensors and streams are part of the graphs and must live as long."""
 
     def __call__(self, sizes: Sizes) -> None:
         if sizes not in self.graphs and not self.failed:
@@ -57,7 +64,7 @@ class CapturedEngine(Engine):
             self.graphs[sizes].replay()
         else:
             self._step(sizes)
-        self._keep_pace()
+        self._limit_steps_ahead()
 
     def uncompiled(self) -> AbstractContextManager[None]:
         """Other shapes and modes run uncompiled: compiling them would take longer than they do."""
@@ -83,35 +90,37 @@ class CapturedEngine(Engine):
                 self._prepare(sizes)
             else:
                 self.warn(f"steps run uncaptured, many times slower at small batches, because of {reason}")
-                self.failed, self.step.arranged = True, InOrder()
+                self.failed, self.step.hooks = True, StepHooks()
+                replace_layers(self.step.method, self.original_layers.get)
 
     def _capture(self, sizes: Sizes) -> torch.cuda.CUDAGraph:
-        """Warm up, capture, and put everything back to where it was."""
-        restore = self._remember()
+        """Warm up, capture, and restore everything that these steps changed."""
+        restore = self._snapshot()
         graph = torch.cuda.CUDAGraph()
         if self.step.clip is None:  # clipping needs all gradients before the first update
-            arranged = OverlappedStep(self.step.optimizer, self.step.method, self.loader.device, alone=self.alone)
-            self.step.arranged = arranged
-            self.held.append(arranged)
+            self.hooks.append(
+                OverlapHooks(self.step.optimizer, self.step.method, self.loader.device, self.options, alone=self.alone)
+            )
+            self.step.hooks = self.hooks[-1]
         try:
-            with compiling():
+            with many_recompiles():
                 for _ in range(WARM_UPS):
                     self._step(sizes)
             # Threads that read data ahead allocate pinned memory meanwhile: only this one must not.
             with torch.cuda.graph(graph, self.pool, self.context.stream, capture_error_mode="thread_local"):
                 self._step(sizes)
-            for arranged in self.held[-1:]:
-                arranged.settle()
+            for hooks in self.hooks[-1:]:
+                hooks.after_capture()
         except Exception:
-            self.context.renew_randomness()
+            self.context.replace_generator()
             raise
         finally:
             restore()
         return graph
 
-    def _remember(self) -> Callable[[], None]:
-        """Copy all that a step changes; the result puts it back."""
-        random, fresh = self.context.random_state(), not self.step.meter.names
+    def _snapshot(self) -> Callable[[], None]:
+        """Copy everything that a step changes; the result restores it."""
+        random_state, fresh = self.context.random_state(), not self.step.meter.names
         tensors: list[Tensor] = [*self.step.tensors(), self.loader.position]
         copies = [tensor.detach().clone() for tensor in tensors]
 
@@ -120,14 +129,65 @@ class CapturedEngine(Engine):
             torch._foreach_copy_(tensors, copies)
             if fresh:
                 self.step.meter.reset()
-            self.context.set_random_state(random)
+            self.context.set_random_state(random_state)
 
         return restore
 
-    def _keep_pace(self) -> None:
+    def _limit_steps_ahead(self) -> None:
         """Wait now and then, so that the host is never far ahead."""
         self.steps += 1
-        if self.steps % AHEAD == 0:
-            self.marks.append(self.context.stream.record_event())
-            if len(self.marks) > 1:
-                self.marks.pop(0).synchronize()
+        if self.steps % MAX_STEPS_AHEAD == 0:
+            self.events.append(self.context.stream.record_event())
+            if len(self.events) > 1:
+                self.events.pop(0).synchronize()
+
+
+def prepare_step(step: TrainStep, options: CudaOptions) -> dict[nn.Module, nn.Module]:
+    """Replace layers of the step's networks as the options say; the result has the old layer of every new one."""
+    if isinstance(step.method, IConE):
+        step.method.side_stream.enabled = options.diversity_stream
+    wanted = options.deferred_gradients or options.cast_weights
+    if not wanted or step.clip is not None or step.config.accumulate > 1:
+        return {}
+    return defer_weight_gradients(step.method, column_sum_kernel=options.column_sum_kernel)
+
+
+def compile_options(options: CudaOptions) -> dict[str, Any]:
+    """Options of torch.compile."""
+    chosen: dict[str, Any] = {
+        "combo_kernels": options.combo_kernels,  # casts of many small weights become few kernels
+        "fallback_random": True,  # the random numbers of the uncompiled code
+    }
+    if options.deferred_gradients:  # a side stream may still read memory that the compiler would use again
+        chosen |= {"allow_buffer_reuse": False, "inplace_buffers": False}
+    return chosen
+
+
+def compile_parts(method: Method, views: Views, options: CudaOptions = ALL_ON) -> list[Region]:
+    """Compile the views, the regions of the encoder and of its EMA copies, and parts of the method.
+
+    The compiler runs at the first call of each.
+    """
+    encoders = [region for network in method.encoders() for region in regions(network)]
+    parts = [Region(views), *encoders, *method.compiled_parts()]
+    for module, name in parts:
+        compiled = torch.compile(getattr(module, name), dynamic=False, options=compile_options(options))
+        setattr(module, name, compiled)
+    return parts
+
+
+def undo(parts: list[Region]) -> None:
+    """Let compiled parts be uncompiled again."""
+    for module, name in parts:
+        module.__dict__.pop(name, None)
+
+
+@contextmanager
+def many_recompiles() -> Iterator[None]:
+    """Allow as many variants as a deep network has; one more is an error, not a function that stays uncompiled."""
+    with torch._dynamo.config.patch(
+        recompile_limit=MAX_RECOMPILES,
+        accumulated_recompile_limit=16 * MAX_RECOMPILES,
+        fail_on_recompile_limit_hit=True,
+    ):
+        yield

@@ -15,10 +15,10 @@ from icone.data.memory import GB
 from icone.data.threads import read_ahead
 from icone.errors import InputError
 
-AHEAD = 4
+BATCHES_AHEAD = 4
 """Batches per thread that are read before they are needed."""
 DEVICE_SHARE = 0.5
-"""Of the free memory of a GPU that the samples may take; training needs the rest."""
+"""Share of the free memory of a GPU that the samples may take; training needs the rest."""
 
 
 class Batch(NamedTuple):
@@ -38,7 +38,7 @@ class Loader:
     What the host does (`begin` an epoch, `advance` to the next step) is kept apart from what the device does
     (`take` a batch), because a captured step repeats the latter alone. Samples that fit into the device's memory
     are moved there once, and `take` gathers them; others are read by threads a few batches ahead, and `advance`
-    brings them into buffers that stay in their place.
+    copies them into buffers whose addresses stay the same.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Loader:
         self._images = samples_on(dataset, self.device)
         self._order = torch.zeros(count, dtype=torch.int64, device=self.device)
         self.position = torch.zeros((), dtype=torch.int64, device=self.device)
-        """Instances of this epoch that were taken, on the device."""
+        """Number of instances of this epoch that were taken, on the device."""
         self._buffers: dict[tuple[int, int], Batch] = {}
         self._stream: Generator[tuple[Tensor, Tensor], None, None] = self._read(())
 
@@ -89,27 +89,27 @@ class Loader:
             self._stream = self._read(torch.split(order, self.sizes)[start:])
 
     def advance(self, sizes: Sequence[int]) -> None:
-        """Make ready what a step takes: one batch, or several whose gradients are accumulated."""
+        """Prepare what a step takes: one batch, or several micro-batches whose gradients are accumulated."""
         if self.resident:
             return
-        for slot, size in enumerate(sizes):
+        for micro_batch, size in enumerate(sizes):
             images, index = next(self._stream)
-            if (slot, size) not in self._buffers:
+            if (micro_batch, size) not in self._buffers:
                 index = index.to(self.device)
-                self._buffers[slot, size] = Batch(images.clone(), index, self._labels[index])
+                self._buffers[micro_batch, size] = Batch(images.clone(), index, self._labels[index])
             else:
-                buffer = self._buffers[slot, size]
+                buffer = self._buffers[micro_batch, size]
                 buffer.images.copy_(images)
                 buffer.index.copy_(index)
                 torch.index_select(self._labels, 0, buffer.index, out=buffer.label)
 
-    def take(self, slot: int, size: int) -> Batch:
-        """The next `size` instances, by device operations alone; `slot` counts the batches within a step."""
+    def take(self, micro_batch: int, size: int) -> Batch:
+        """The next `size` instances, by device operations alone; `micro_batch` counts the batches within a step."""
         if self._images is None:
-            return self._buffers[slot, size]
-        # Trial steps before a capture may run over the end of an epoch: they begin again, and are undone.
-        place = (self.position + torch.arange(size, device=self.device)) % len(self._order)
-        index = self._order.index_select(0, place)
+            return self._buffers[micro_batch, size]
+        # Warm-up steps before a capture may run over the end of an epoch: they begin again, and are undone.
+        positions = (self.position + torch.arange(size, device=self.device)) % len(self._order)
+        index = self._order.index_select(0, positions)
         self.position += size
         return Batch(self._images.index_select(0, index), index, self._labels.index_select(0, index))
 
@@ -118,7 +118,7 @@ class Loader:
         self._stream.close()
 
     def _read(self, chunks: Sequence[Tensor]) -> Generator[tuple[Tensor, Tensor], None, None]:
-        images = read_ahead(self._fetch, chunks, self.workers, ahead=AHEAD * self.workers)
+        images = read_ahead(self._fetch, chunks, self.workers, ahead=BATCHES_AHEAD * self.workers)
         batches = zip(images, chunks, strict=True)
         try:
             yield from _copied_ahead(batches, self.device) if self.device.type == "cuda" else batches
@@ -155,13 +155,13 @@ def batch_sizes(instances: int, batch_size: int, smallest: int) -> list[int]:
 
 
 def _copied_ahead(batches: Iterator[tuple[Tensor, Tensor]], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches on the device: while one is used, the next is on its way, on a stream of its own."""
-    copying = torch.cuda.Stream(device)
+    """Batches on the device: while one is used, the next is copied on a side stream."""
+    side = torch.cuda.Stream(device)
     waiting: tuple[Tensor, Tensor, torch.cuda.Event] | None = None
     for images, index in batches:
-        with torch.cuda.stream(copying):
+        with torch.cuda.stream(side):
             moved = images.to(device, non_blocking=True), index.pin_memory().to(device, non_blocking=True)
-            following = (*moved, copying.record_event())
+            following = (*moved, side.record_event())
         if waiting is not None:
             yield _arrived(*waiting)
         waiting = following
@@ -170,27 +170,27 @@ def _copied_ahead(batches: Iterator[tuple[Tensor, Tensor]], device: torch.device
 
 
 def _arrived(images: Tensor, index: Tensor, event: torch.cuda.Event) -> tuple[Tensor, Tensor]:
-    user = torch.cuda.current_stream(images.device)
-    user.wait_event(event)
+    current = torch.cuda.current_stream(images.device)
+    current.wait_event(event)
     for tensor in (images, index):
-        tensor.record_stream(user)
+        tensor.record_stream(current)
     return images, index
 
 
-_moved: WeakKeyDictionary[Dataset, dict[torch.device, Tensor]] = WeakKeyDictionary()
+_on_device: WeakKeyDictionary[Dataset, dict[torch.device, Tensor]] = WeakKeyDictionary()
 
 
 def samples_on(dataset: Dataset, device: torch.device) -> Tensor | None:
-    """All samples in the memory of the device, moved once however many runs use them; None if they do not fit."""
+    """All samples in the memory of the device, copied once however many runs use them; None if they do not fit."""
     if dataset.images is None or device.type == "cpu":
         return dataset.images
-    places = _moved.setdefault(dataset, {})
-    if device not in places:
+    copies = _on_device.setdefault(dataset, {})
+    if device not in copies:
         free, _ = torch.cuda.mem_get_info(device)
         if dataset.images.nbytes > DEVICE_SHARE * free:
             return None
-        places[device] = dataset.images.to(device)
-    return places[device]
+        copies[device] = dataset.images.to(device)
+    return copies[device]
 
 
 def where_samples_are(loader: Loader) -> str:
@@ -204,7 +204,7 @@ def where_samples_are(loader: Loader) -> str:
     size = loader.dataset.preparation.nbytes * len(loader.dataset) / GB
     if loader.resident:
         return f"the samples take {size:.3f} GB of the memory of {loader.device}"
-    return f"the samples take {size:.3f} GB, more than fits beside training on {loader.device}: they are streamed to it"
+    return f"the samples take {size:.3f} GB, too much for {loader.device} while it trains: they are streamed to it"
 
 
 def larger_last_batch(loader: Loader) -> str:

@@ -1,4 +1,4 @@
-"""The context of a run: its device, on a GPU a stream of its own, and the state of its random numbers."""
+"""The context of a run: its device, and on a GPU a stream and a random state of its own."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch import Tensor
 
 
 class RunContext:
-    """What several runs in one process must not share on a GPU.
+    """What several runs in one process must not share on a GPU: a stream and a random state.
 
-    Work on one stream is done in order; runs on streams of their own go on side by side. A stream also gives its run
-    workspaces of its own in the maths libraries: graphs that were captured on one stream share them, and must not be
-    replayed side by side. The random numbers begin where the device's generator is when it is made.
+    Work on one stream is done in order; work on several streams overlaps. A stream also has workspaces of its own in
+    the maths libraries: graphs that were captured on one stream share them, and must not be replayed at the same time.
+    The random state begins as that of the device's generator.
 
-    `reduced` allows TF32 in products of float32 on a GPU: 11 significant bits instead of 24.
+    `tf32` allows TF32 in products of float32 on a GPU: 11 significant bits instead of 24. `high_priority` lets kernels
+    of the stream start before those of side streams.
     """
 
-    def __init__(self, device: torch.device, *, reduced: bool = False) -> None:
-        self.device, self.reduced = device, reduced
+    def __init__(self, device: torch.device, *, tf32: bool = False, high_priority: bool = True) -> None:
+        self.device, self.tf32 = device, tf32
         if device.type == "cuda":
-            # What runs beside it, on streams of the lowest priority, gets the processors that it leaves.
-            self.stream = torch.cuda.Stream(device, priority=-1)
+            self.stream = torch.cuda.Stream(device, priority=-1 if high_priority else 0)
             self.stream.wait_stream(torch.cuda.current_stream(device))  # what was made before is ready
-            self._random = self._generator.clone_state()
+            self._random_state = self._generator.clone_state()
 
     @property
     def _generator(self) -> torch.Generator:
@@ -39,23 +39,23 @@ class RunContext:
             yield
             return
         before = self._generator.graphsafe_get_state()
-        self._generator.graphsafe_set_state(self._random)
+        self._generator.graphsafe_set_state(self._random_state)
         try:
-            with torch.cuda.stream(self.stream), _products("high" if self.reduced else "highest"):
+            with torch.cuda.stream(self.stream), _matmul_precision("high" if self.tf32 else "highest"):
                 yield
         finally:
-            self._random = self._generator.graphsafe_get_state()
+            self._random_state = self._generator.graphsafe_get_state()
             self._generator.graphsafe_set_state(before)
 
     def random_state(self) -> Tensor:
-        """Where the random numbers are; to be called inside `context.active()`."""
+        """The random state of the run; to be called inside `context.active()`."""
         return self._generator.get_state()
 
     def set_random_state(self, state: Tensor) -> None:
         self._generator.set_state(state)
 
-    def renew_randomness(self) -> None:
-        """Leave a generator that a failed capture has left unusable; its numbers are to be set after."""
+    def replace_generator(self) -> None:
+        """Replace the generator, which a failed capture leaves unusable; its random state is to be set after."""
         self._generator.graphsafe_set_state(torch.Generator(self.device))
 
 
@@ -77,7 +77,7 @@ def kept_random_state(device: torch.device, seed: int | None = None) -> Iterator
 
 
 @contextmanager
-def _products(precision: str) -> Iterator[None]:
+def _matmul_precision(precision: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:

@@ -18,7 +18,7 @@ class Engine(ABC):
     """Runs the steps of one run."""
 
     alone = True
-    """Whether no other run takes its steps meanwhile; to be set before the first."""
+    """Whether no other run takes its steps at the same time; to be set before the first step."""
 
     def __init__(self, step: TrainStep, loader: Loader) -> None:
         self.step, self.loader = step, loader
@@ -32,7 +32,7 @@ class Engine(ABC):
         return nullcontext()
 
     def _step(self, sizes: Sizes) -> None:
-        self.step([self.loader.take(slot, size) for slot, size in enumerate(sizes)])
+        self.step([self.loader.take(number, size) for number, size in enumerate(sizes)])
 
 
 class EagerEngine(Engine):

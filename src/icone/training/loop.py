@@ -59,7 +59,7 @@ class Fit:
         self.total_steps = config.epochs * self.steps_per_epoch
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
         # After all that the run is made of: the context waits for what was begun before it, and for nothing else.
-        self.context = RunContext(loader.device, reduced=method.autocast_dtype is not None)
+        self.context = RunContext(loader.device, tf32=method.autocast_dtype is not None)
         self.engine = engine(self.step, loader, self.context, display.warn)
         self.done = 0
         self.history: list[dict[str, Any]] = []

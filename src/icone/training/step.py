@@ -17,17 +17,17 @@ from icone.training.optimizer import build_optimizer, set_learning_rate
 from icone.views import Views
 
 
-class InOrder:
-    """How the work of a step is arranged: one thing after the other."""
+class StepHooks:
+    """What is done around the phases of a step: nothing. `icone.cuda` moves work to side streams here."""
 
-    updates = False
+    updates_weights = False
     """Whether the last backward pass updates the weights too."""
 
     def begin(self) -> None:
-        """Before anything else in a step."""
+        """Called at the start of a step."""
 
     def side_stream(self) -> AbstractContextManager[None]:
-        """Around work that nothing waits for but the update, and the next step."""
+        """Around work that only the update and the next step wait for."""
         return nullcontext()
 
     def forward(self) -> AbstractContextManager[None]:
@@ -35,7 +35,7 @@ class InOrder:
         return nullcontext()
 
     def last_backward(self) -> AbstractContextManager[None]:
-        """Around the only backward pass of a step, or the last. What the side stream does is done after it."""
+        """Around the last backward pass of a step. All work on side streams is done after it."""
         return nullcontext()
 
 
@@ -114,31 +114,31 @@ class TrainStep:
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
-        self.arranged = InOrder()
+        self.hooks = StepHooks()
 
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
-        self.arranged.begin()
+        self.hooks.begin()
         progress = self.count.float() / self.total_steps
-        with self.arranged.side_stream():
+        with self.hooks.side_stream():
             set_learning_rate(self.optimizer, self.lr, progress)
         self.optimizer.zero_grad()
         self.method.before_step()
         self.batch_norms.begin()
         instances = sum(len(batch.index) for batch in batches)
-        found = []  # held to the end, because the side stream reads it
+        outputs = []  # referenced until the end, because a side stream reads them
         for number, batch in enumerate(batches, 1):
             views = self.views(batch.images, self.config.views)
-            with self.arranged.forward():
+            with self.hooks.forward():
                 terms = self.method(views, batch.index, batch.label, progress)
-            found.append(terms)
-            with self.arranged.side_stream():
+            outputs.append(terms)
+            with self.hooks.side_stream():
                 self.meter.add(terms, len(batch.index), self.count)
-            with self.arranged.last_backward() if number == len(batches) else nullcontext():
+            with self.hooks.last_backward() if number == len(batches) else nullcontext():
                 share = len(batch.index) / instances
                 (terms["loss"] if share == 1 else terms["loss"] * share).backward()
             self.batch_norms.update()
-        if not self.arranged.updates:
+        if not self.hooks.updates_weights:
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
             self.optimizer.step()
@@ -146,7 +146,7 @@ class TrainStep:
         self.count += 1
 
     def tensors(self) -> list[Tensor]:
-        """Everything that a step changes, random generators and the place in the data aside."""
+        """Everything that a step changes, but for random states and the position in the data."""
         return [
             *self.method.state_dict(keep_vars=True).values(),
             *(tensor for state in self.optimizer.state.values() for tensor in state.values()),

@@ -1,4 +1,4 @@
-"""The Triton kernel of the repulsion, on a CPU by Triton's interpreter and on a GPU as it is."""
+"""The Triton kernel of orthogonality, on a CPU by Triton's interpreter and on a GPU as it is."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def test_kernel_against_brute_force(n: int, d: int, classes: int) -> None:
     torch.manual_seed(n)
     unit = F.normalize(torch.randn(n, d) + 0.3, dim=1)
     labels = torch.randint(classes, (n,)) if classes else None
-    value, slope = kernel.repulsion(unit, labels, tiling=TILING)
-    expected_value, expected_slope = brute_force(unit, labels)
+    value, gradient = kernel.orthogonality_sums(unit, labels, tiling=TILING)
+    expected_value, expected_gradient = brute_force(unit, labels)
     torch.testing.assert_close(value.double(), expected_value, rtol=1e-3, atol=1e-6)
-    assert (slope - expected_slope).norm() <= 1e-3 * expected_slope.norm() + 1e-9
+    assert (gradient - expected_gradient).norm() <= 1e-3 * expected_gradient.norm() + 1e-9
 
 
 @on_cpu
 def test_small_similarities_do_not_underflow() -> None:
     """Nearly orthogonal anchors: without the scale, half precision would lose what is left of their cosines."""
     unit = F.normalize(torch.eye(64) + 1e-5 * torch.randn(64, 64), dim=1)
-    _, slope = kernel.repulsion(unit, None, tiling=TILING)
+    _, gradient = kernel.orthogonality_sums(unit, None, tiling=TILING)
     _, expected = brute_force(unit, None)
-    assert (slope - expected).norm() < 0.02 * expected.norm()
+    assert (gradient - expected).norm() < 0.02 * expected.norm()
 
 
 def test_reduced_precision_is_refused_where_there_is_no_kernel() -> None:
@@ -79,7 +79,7 @@ def test_gpu_bfloat16_keeps_fewer_digits() -> None:
     unit = F.normalize(torch.randn(600, 384), dim=1)
     _, expected = brute_force(unit, None)
     errors = [
-        float((kernel.repulsion(unit.cuda(), None, dtype)[1].cpu() - expected).norm() / expected.norm())
+        float((kernel.orthogonality_sums(unit.cuda(), None, dtype)[1].cpu() - expected).norm() / expected.norm())
         for dtype in (torch.float16, torch.bfloat16)
     ]
     assert errors[0] < 5e-4

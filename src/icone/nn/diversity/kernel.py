@@ -1,4 +1,4 @@
-"""The repulsion of all anchors as one Triton kernel: similarities never leave the chip."""
+"""Orthogonality of all anchors and its gradient as one Triton kernel: the similarities are never written to memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SCALE = 16.0
 """Unit rows are enlarged by this before they are rounded to half precision, so that small entries and small
 similarities (times 256) stay normal numbers. A power of two: it changes no digit of the others."""
 SHARE = 3
-"""One processor in three works on a small table: it is done while the encoder computes on the others, and with all
-of them it would be done sooner, but the encoder would have to wait for it."""
+"""One processor of the GPU in three works on a small table, while the encoder computes on the others. With all of them
+it would end sooner, but the encoder would have to wait for it."""
 
 
 class Tiling(NamedTuple):
@@ -33,7 +33,7 @@ class Tiling(NamedTuple):
 TILING = Tiling(128, 32, 8, 3)
 
 
-def repulsion(
+def orthogonality_sums(
     unit: Tensor, labels: Tensor | None = None, dtype: torch.dtype = torch.float16, tiling: Tiling = TILING
 ) -> tuple[Tensor, Tensor]:
     """Σ_{i≠j} relu(G_ij)² and relu(G)_{i≠j} Ẽ, G = ẼẼᵀ, for unit rows (N, d) in float32.
@@ -41,7 +41,7 @@ def repulsion(
     Both products take operands of 16 bits and accumulate in float32. float16 keeps 11 significant bits, as many
     as TF32, at twice its speed; bfloat16 keeps 8. With `labels` only pairs of different classes count.
 
-    The sum needs no pass of its own: relu(G)² = relu(G)·G, so it is the inner product of the slope and Ẽ.
+    The sum needs no pass of its own: relu(G)² = relu(G)·G, so it is the inner product of relu(G) Ẽ and Ẽ.
     """
     n, d = unit.shape
     groups = triton.cdiv(d, GROUP * CHUNK)
@@ -51,21 +51,21 @@ def repulsion(
     table = torch.nn.functional.pad(unit * SCALE, padding).to(dtype)
     splits = _splits(unit, blocks * groups, len(table), tiling)
     stages = tiling.stages if groups == 1 else 2  # chunks of other groups come in too, and three would not fit
-    slope = torch.empty(splits, *table.shape, device=unit.device)
+    gradient = torch.empty(splits, *table.shape, device=unit.device)
     if labels is not None:
         labels = torch.nn.functional.pad(labels, (0, len(table) - n), value=-1)
-    _repel[(blocks, groups, splits)](
-        table, slope, labels, len(table), triton.cdiv(len(table) // tiling.others, splits) * tiling.others,
+    _orthogonality[(blocks, groups, splits)](
+        table, gradient, labels, len(table), triton.cdiv(len(table) // tiling.others, splits) * tiling.others,
         chunks=groups * grouped, width=CHUNK, grouped=grouped, rows=tiling.rows, others=tiling.others,
         num_warps=tiling.warps, num_stages=stages,
     )  # fmt: skip
-    whole = slope[0] if splits == 1 else slope.sum(0)
+    whole = gradient[0] if splits == 1 else gradient.sum(0)
     result = whole[:n, :d].mul_(SCALE**-3)
     return (result * table[:n, :d]).sum() / SCALE, result
 
 
 def _splits(unit: Tensor, programs: int, rows: int, tiling: Tiling) -> int:
-    """Parts into which the other rows are cut, so that a small table still fills its share of the chip."""
+    """Parts into which the other rows are cut, so that a small table still fills its share of the GPU."""
     if not unit.is_cuda:
         return 2
     processors = torch.cuda.get_device_properties(unit.device).multi_processor_count
@@ -73,11 +73,11 @@ def _splits(unit: Tensor, programs: int, rows: int, tiling: Tiling) -> int:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _repel(  # type: ignore[no-untyped-def]
-    table, slope, labels, count, part,
+def _orthogonality(  # type: ignore[no-untyped-def]
+    table, gradient, labels, count, part,
     chunks: tl.constexpr, width: tl.constexpr, grouped: tl.constexpr, rows: tl.constexpr, others: tl.constexpr,
 ):  # fmt: skip
-    """Slope of rows rows in grouped chunks of columns, from the `part` other rows of this split."""
+    """One tile of relu(G) Ẽ, `grouped` chunks of columns wide, summed over one split of the rows, `part` of them."""
     depth: tl.constexpr = chunks * width
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     first = tl.program_id(1) * grouped
@@ -115,13 +115,13 @@ def _repel(  # type: ignore[no-untyped-def]
         same = row[:, None] == other[None, :]
         if labels is not None:
             same = label[:, None] == tl.load(labels + other)[None, :]
-        push = tl.where(same, 0.0, tl.maximum(similar, 0.0)).to(table.dtype.element_ty)
-        sum_0 = tl.dot(push, theirs_0, sum_0)
+        positive = tl.where(same, 0.0, tl.maximum(similar, 0.0)).to(table.dtype.element_ty)
+        sum_0 = tl.dot(positive, theirs_0, sum_0)
         if grouped > 1:
-            sum_1 = tl.dot(push, theirs_1, sum_1)
+            sum_1 = tl.dot(positive, theirs_1, sum_1)
         if grouped > 2:
-            sum_2 = tl.dot(push, theirs_2, sum_2)
-    result = slope + (tl.program_id(2) * count + row[:, None]).to(tl.int64) * depth + group + column[None, :]
+            sum_2 = tl.dot(positive, theirs_2, sum_2)
+    result = gradient + (tl.program_id(2) * count + row[:, None]).to(tl.int64) * depth + group + column[None, :]
     tl.store(result, sum_0)
     if grouped > 1:
         tl.store(result + width, sum_1)

@@ -1,4 +1,4 @@
-"""Pairwise repulsion of anchors, exact over the whole table, without ever holding an N×N matrix."""
+"""Orthogonality of anchors, exact over the whole table, without ever holding an N×N matrix."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def orthogonality(
 
     table: raw anchors (N, d), of any scale; a half-precision table is computed in float32.
     normalisation: "pair" divides the sum by the number of pairs, as printed; "anchor" divides it by N, so
-      that the push on one anchor does not fade as the dataset grows.
-    labels: (N,); with it only pairs of different classes repel, and "pair" counts those alone.
+      that the gradient of one anchor does not fade as the dataset grows.
+    labels: (N,); with it only pairs of different classes count, and "pair" divides by their number.
     precision: of the products; all accumulate in float32. "full" is that of the table; "tf32" keeps 11
       significant bits and "bf16" 8, both by a kernel for CUDA; "auto" is "tf32" on CUDA and "full" elsewhere.
     block: rows per block of the full-precision pass; changes time and memory, not the result.
@@ -54,13 +54,13 @@ def orthogonality(
             raise InputError(f"labels must hold one class per anchor, shape ({n},), got {tuple(labels.shape)}")
         divisor = n if normalisation == "anchor" else _number_of_pairs(n, labels)
         unit = F.normalize(table, dim=1)
-        total, slope = _repulsion(unit.detach(), labels, precision, block, with_gradient=unit.requires_grad)
-        if slope is None:
+        total, gradient = _sums(unit.detach(), labels, precision, block, with_gradient=unit.requires_grad)
+        if gradient is None:
             return total / divisor
-        return attach_gradient(unit, total / divisor, slope.mul_(4).div_(divisor))
+        return attach_gradient(unit, total / divisor, gradient.mul_(4).div_(divisor))
 
 
-def _repulsion(
+def _sums(
     unit: Tensor, labels: Tensor | None, precision: str, block: int, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Σ_{i≠j} relu(G_ij)² and relu(G)_{i≠j} Ẽ, by the kernel where it can, else block by block."""
@@ -72,9 +72,9 @@ def _repulsion(
         return _blocked(unit, labels, block, with_gradient=with_gradient)
     if not unit.is_cuda or unit.dtype != torch.float32:
         raise InputError(f"precision {precision!r} is for float32 tables on CUDA, got {unit.dtype} on {unit.device}")
-    from icone.nn.diversity.kernel import repulsion  # Triton is there only where CUDA is
+    from icone.nn.diversity.kernel import orthogonality_sums  # Triton is there only where CUDA is
 
-    return repulsion(unit, labels, torch.float16 if precision == "tf32" else torch.bfloat16)
+    return orthogonality_sums(unit, labels, torch.float16 if precision == "tf32" else torch.bfloat16)
 
 
 def _blocked(unit: Tensor, labels: Tensor | None, block: int, *, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
@@ -84,7 +84,7 @@ def _blocked(unit: Tensor, labels: Tensor | None, block: int, *, with_gradient: 
     the block serves both of its rows: three quarters of the arithmetic of a plain row-by-row pass.
     """
     total = unit.new_zeros(())
-    slope = torch.zeros_like(unit) if with_gradient else None
+    gradient = torch.zeros_like(unit) if with_gradient else None
     for start in range(0, len(unit), block):
         rows, rest = unit[start : start + block], unit[start:]
         size = len(rows)
@@ -96,10 +96,10 @@ def _blocked(unit: Tensor, labels: Tensor | None, block: int, *, with_gradient: 
         # By row: float32 sums over a whole block would lose digits.
         own, beyond = (torch.linalg.vector_norm(part, dim=1) for part in positive.tensor_split([size], dim=1))
         total += (own.square() + 2 * beyond.square()).sum()
-        if slope is not None:
-            slope[start : start + size].addmm_(positive, rest)
-            slope[start + size :].addmm_(positive[:, size:].T, rows)
-    return total, slope
+        if gradient is not None:
+            gradient[start : start + size].addmm_(positive, rest)
+            gradient[start + size :].addmm_(positive[:, size:].T, rows)
+    return total, gradient
 
 
 def _number_of_pairs(n: int, labels: Tensor | None) -> Tensor | int:

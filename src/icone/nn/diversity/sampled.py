@@ -1,4 +1,4 @@
-"""Repulsion estimated from some rows against all, for tables too large for all pairs in every step."""
+"""Orthogonality estimated from some rows against all, for tables too large for all pairs in every step."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def sampled_orthogonality(
         n = len(table)
         unit = F.normalize(table, dim=1)
         chosen = torch.randint(n, (rows,), device=table.device)
-        total, slope = _repulsion(unit.detach(), chosen, block)
+        total, gradient = _sampled_sums(unit.detach(), chosen, block)
         factor = n / rows / (n if normalisation == "anchor" else max(n * (n - 1), 1))
-        return attach_gradient(unit, total * factor, slope.mul_(2 * factor))
+        return attach_gradient(unit, total * factor, gradient.mul_(2 * factor))
 
 
-def _repulsion(unit: Tensor, chosen: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """Σ_r Σ_{j≠i_r} relu(G)², and half its gradient by the unit table: every pair pushes both of its rows."""
+def _sampled_sums(unit: Tensor, chosen: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """Σ_r Σ_{j≠i_r} relu(G)², and half its gradient by the unit table: every pair moves both of its rows."""
     rows = unit.index_select(0, chosen)
-    pushed = torch.zeros_like(rows)
-    slope = torch.empty_like(unit)
+    row_gradient = torch.zeros_like(rows)
+    gradient = torch.empty_like(unit)
     total = unit.new_zeros(())
     for start in range(0, len(unit), block):
         others = unit[start : start + block]
-        place = torch.arange(start, start + len(others), device=unit.device)
-        positive = (rows @ others.T).relu_().masked_fill_(chosen[:, None] == place, 0)
+        position = torch.arange(start, start + len(others), device=unit.device)
+        positive = (rows @ others.T).relu_().masked_fill_(chosen[:, None] == position, 0)
         total += torch.linalg.vector_norm(positive, dim=1).square().sum()
-        pushed.addmm_(positive, others)
-        torch.mm(positive.T, rows, out=slope[start : start + block])
-    return total, slope.index_add_(0, chosen, pushed)
+        row_gradient.addmm_(positive, others)
+        torch.mm(positive.T, rows, out=gradient[start : start + block])
+    return total, gradient.index_add_(0, chosen, row_gradient)
