@@ -302,9 +302,7 @@ def full(*_: object, **__: object) -> None:
         raise InputError("the disk is full: could not write state.safetensors") from error
 
 
-@pytest.mark.parametrize(
-    "place", ["execute.pretrain", "execute.measure", "execute.note_execution", "store.write_text"]
-)
+@pytest.mark.parametrize("place", ["execute.pretrain", "execute.measure", "execute.note_execution", "store.write_text"])
 def test_a_full_disk_is_no_failure_of_a_run(
     store: Store, spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
