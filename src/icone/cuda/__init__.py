@@ -14,6 +14,7 @@ from torch import nn
 
 from icone.data import Loader
 from icone.errors import InputError
+from icone.nn.diversity.orthogonality import TESTED_TORCH, is_tested_torch
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
 from icone.training.step import TrainStep
@@ -45,6 +46,12 @@ def accelerate(
         return EagerEngine(step, loader)
     if engine == "eager" or (engine == "auto" and step.total_steps < WORTHWHILE_STEPS):
         return EagerEngine(step, loader)
+    if not is_tested_torch():
+        needs = f"needs torch {'.'.join(map(str, TESTED_TORCH))} or later, and this is {torch.__version__}"
+        if engine == "captured":
+            raise InputError(f"--engine captured {needs}")
+        warn(f"steps run uncaptured, many times slower at small batches, because capturing {needs}")
+        return EagerEngine(step, loader)
     try:
         from icone.cuda.graph import CapturedEngine
     except ImportError as error:  # its kernels need Triton
@@ -62,7 +69,8 @@ def prepare_network(network: nn.Module) -> None:
     from icone.encoders.layers import use_channels_last
 
     use_channels_last(network)
-    use_short_attention(network)
+    if is_tested_torch():
+        use_short_attention(network)
 
 
 def free_gpu_memory() -> None:
