@@ -1,4 +1,4 @@
-# make setup | demo | test | slow | check | bench
+# make setup | demo | test | test-oldest | slow | check | bench
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -17,6 +17,20 @@ demo: setup
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu and not download"
 
+# The core with the oldest versions that pyproject.toml allows. Old packages warn about new ones, so
+# warnings are no errors here. TORCH=2.9.0 make test-oldest takes another torch.
+TORCH ?= $(shell sed -n 's/^  "torch>=\([0-9.]*\)".*/\1/p' pyproject.toml).0
+QUICK := tests/test_imports.py tests/test_installation.py tests/nn tests/encoders tests/methods/test_contract.py \
+	tests/training/test_checkpoint.py tests/training/test_last_batches.py tests/api/test_evaluate.py \
+	tests/evaluation/test_probes.py tests/evaluation/test_geometry.py
+
+test-oldest: setup
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable . \
+		'torch==$(TORCH)' 'pytest>=8' 'pytest-xdist>=3'
+	OMP_NUM_THREADS=1 .venv-oldest/bin/pytest -n 2 --dist loadfile -W default --disable-warnings \
+		-m "not slow and not gpu and not download" $(QUICK)
+
 slow: setup
 	$(BIN)/pytest -m slow
 
@@ -28,4 +42,4 @@ check: setup
 bench: setup
 	$(BIN)/python benchmarks/diversity.py
 
-.PHONY: setup demo test slow check bench
+.PHONY: setup demo test test-oldest slow check bench

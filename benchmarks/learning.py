@@ -172,7 +172,7 @@ class Record:
 
     def __init__(self, folder: Path, name: str, terms: Terms) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        packages = ("icone", "torch", "monai", "numpy", "scikit-learn")
+        packages = ("icone", "torch", "numpy", "scikit-learn")
         self.facts = {
             "date": datetime.now(UTC).date().isoformat(),
             "hardware": f"{os.cpu_count()} CPU cores, one thread per run",

@@ -224,7 +224,7 @@ def test_python_interface(tmp_path: Path) -> None:
     ("kind", "reason"),
     [
         (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 20 GiB"),
-        (torch.AcceleratorError, "CUDA error: out of memory"),  # outside of PyTorch's own allocator
+        (getattr(torch, "AcceleratorError", RuntimeError), "CUDA error: out of memory"),  # not its own allocator
         (RuntimeError, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
 )

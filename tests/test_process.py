@@ -56,7 +56,7 @@ def test_queues_to_the_gpu(given: str | None, service: bool, expected: str, tmp_
 
 IMPORTING = """
 import os, signal, sys
-import monai.networks.nets, sklearn.linear_model, timm, torch  # these set variables of their own
+import sklearn.linear_model, timm, torch  # these set variables of their own
 before = dict(os.environ), torch.get_rng_state().tolist(), list(sys.meta_path), signal.getsignal(signal.SIGINT)
 threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
 import icone

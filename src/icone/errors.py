@@ -1,11 +1,12 @@
-"""Exceptions for what a user can mend, and the sentence that goes with an unknown name."""
+"""Exceptions for what a user can mend, and the sentences for an unknown name and for a package that is missing."""
 
 from __future__ import annotations
 
 import difflib
 import errno
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 def printable(text: str) -> str:
@@ -102,6 +103,24 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     hint = f"; did you mean {', '.join(near)}?" if near else "."
     listed = f" Known: {', '.join(names)}" if len(names) <= 20 else f" ({len(names)} names are known)"
     return InputError(f"unknown {kind} {name!r}{hint}{listed}")
+
+
+@contextmanager
+def optional(extra: str, what: str) -> Iterator[None]:
+    """Import in this context what only `what` needs: a package that is missing becomes an `InputError`.
+
+    `extra` is the extra of pyproject.toml that installs it.
+
+    >>> with optional("report", "icone report"):
+    ...     import no_such_package
+    Traceback (most recent call last):
+    icone.errors.InputError: icone report needs the package no_such_package: pip install 'icone[report]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        raise InputError(f"{what} needs the package {package}: pip install 'icone[{extra}]'") from error
 
 
 class TrainingError(RuntimeError):

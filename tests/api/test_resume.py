@@ -62,9 +62,7 @@ def kill_and_resume(arguments: list[str], folder: Path, kills: int, longest: flo
     """Start the command over and over, killing it at random instants; returns how often it was killed."""
     context = multiprocessing.get_context("forkserver")
     # AdamW's first step imports dynamo, which takes longer than the whole run.
-    context.set_forkserver_preload(
-        ["icone.api.pretrain", "icone.data.sources.synthetic", "torch._dynamo", "monai.networks.nets"]
-    )
+    context.set_forkserver_preload(["icone.api.pretrain", "icone.data.sources.synthetic", "torch._dynamo"])
     killed = 0
     while not Run(folder).exists() or not Run(folder).finished:
         resume = ["--resume"] if Run(folder).exists() else []

@@ -108,7 +108,7 @@ def test_layers_of_ours_have_the_gradients_of_the_usual_ones() -> None:
     gradients = [torch.autograd.grad(c(x).sin().sum(), [x, *plain.parameters()]) for c in (patches, plain)]
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs)
-    stem = StemConv3d.of(nn.Conv3d(1, 4, 7, 2, 3, bias=False).double())
+    stem = StemConv3d(1, 4).double()
     volume = torch.randn(1, 1, 9, 8, 8, dtype=torch.float64, requires_grad=True)
     results = [fold_stem(volume, stem.weight, 1), stem(volume)]
     torch.testing.assert_close(results[0], results[1])
@@ -123,7 +123,8 @@ def test_layers_of_ours_have_the_gradients_of_the_usual_ones() -> None:
 def test_convolutions_of_small_maps_are_those_of_the_library(edge: int, stride: int) -> None:
     torch.manual_seed(0)
     plain = nn.Conv3d(3, 5, 3, stride, 1, bias=False).double()
-    ours = SmallMapConv3d.of(plain)
+    ours = SmallMapConv3d(3, 5, stride).double()
+    ours.weight = plain.weight
     x = torch.randn(2, 3, edge, edge, edge, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(ours(x), plain(x))
     gradients = [torch.autograd.grad(conv(x).sin().sum(), [x, plain.weight]) for conv in (ours, plain)]

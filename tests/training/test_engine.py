@@ -74,6 +74,19 @@ def test_captured_needs_a_gpu(tmp_path: Path) -> None:
     assert isinstance(chosen, EagerEngine)
 
 
+def test_an_older_torch_runs_uncaptured_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = engine("icone")
+    monkeypatch.setattr(torch, "__version__", "2.10.1+cu128")
+    monkeypatch.setattr(one.loader, "device", torch.device("cuda"))
+    monkeypatch.setattr(one.step, "total_steps", 100_000)
+    said: list[str] = []
+    context = RunContext(torch.device("cpu"))
+    assert type(accelerate(one.step, one.loader, context, said.append)) is EagerEngine
+    assert "capturing needs torch 2.11 or later, and this is 2.10.1" in said[0]
+    with pytest.raises(InputError, match=r"--engine captured needs torch 2\.11 or later"):
+        accelerate(one.step, one.loader, context, said.append, engine="captured")
+
+
 def test_every_trained_parameter_is_in_one_bucket() -> None:
     encoder = build_encoder("vit_tiny_patch16_224", in_channels=1, spatial_dims=2, size=32)
     method = build_method("byol", encoder, Setting(num_instances=8, batch_size=4), ())

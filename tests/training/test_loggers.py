@@ -118,7 +118,7 @@ def test_mlflow_gets_parameters_once_and_metrics_by_epoch(tmp_path: Path, monkey
 def test_a_missing_package_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     config = PretrainConfig(source="x", log=("wandb",))
-    with pytest.raises(InputError, match="pip install wandb"):
+    with pytest.raises(InputError, match=r"pip install 'icone\[wandb\]'"):
         build_loggers(tmp_path, config)
     with pytest.raises(InputError, match=r"--log must be .* one of tensorboard, wandb, mlflow, got"):
         PretrainConfig(source="x", log=("wandbb",))  # type: ignore[arg-type]

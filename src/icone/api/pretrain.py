@@ -408,7 +408,7 @@ def _instances(known: _Known) -> dict[str, Any]:
 def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
     """What was found, decided and applied: the run's provenance."""
     method, views, device = parts.method, parts.views, parts.loader.device
-    packages = ("icone", "torch", "timm", "monai", "numpy", "scikit-learn")
+    packages = ("icone", "torch", "timm", "numpy", "scikit-learn")
     norms = sorted({type(m).__name__ for m in method.encoder.modules() if "Norm" in type(m).__name__})
     return {
         "recipe_version": RECIPE_VERSION,

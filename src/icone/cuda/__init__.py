@@ -16,6 +16,7 @@ from torch import nn
 from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
 from icone.errors import InputError
+from icone.nn.diversity.orthogonality import TESTED_TORCH, is_tested_torch
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
 from icone.training.step import TrainStep
@@ -48,6 +49,12 @@ def accelerate(
         return EagerEngine(step, loader)
     if engine == "eager" or (engine == "auto" and step.total_steps < WORTHWHILE_STEPS):
         return EagerEngine(step, loader)
+    if not is_tested_torch():
+        needs = f"needs torch {'.'.join(map(str, TESTED_TORCH))} or later, and this is {torch.__version__}"
+        if engine == "captured":
+            raise InputError(f"--engine captured {needs}")
+        warn(f"steps run uncaptured, many times slower at small batches, because capturing {needs}")
+        return EagerEngine(step, loader)
     if find_spec("triton") is None:
         if engine == "captured":
             raise InputError("--engine captured needs the package triton, which is not installed")
@@ -77,7 +84,7 @@ def prepare_network(network: nn.Module, options: CudaOptions = ALL_ON) -> None:
         replace_classes(network, {HalvingMaxPool3d: nn.MaxPool3d})
     if options.channels_last:
         use_channels_last(network)
-    if options.attention_kernels:
+    if options.attention_kernels and is_tested_torch():
         use_short_attention(network)
 
 

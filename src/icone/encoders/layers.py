@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self, TypeVar, cast
+from typing import Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,9 @@ class PatchConv2d(nn.Conv2d):
         assert conv.kernel_size == conv.stride, "patches must not overlap"
         kernel = cast(tuple[int, int], conv.kernel_size)
         layer = cls(conv.in_channels, conv.out_channels, kernel, kernel, bias=conv.bias is not None, device="meta")
-        return _with_parameters_of(conv, layer)
+        for name, parameter in conv.named_parameters():
+            setattr(layer, name, parameter)
+        return layer
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, out, H / p, W / q)."""
@@ -43,13 +45,8 @@ class StemConv3d(nn.Conv3d):
 
     folded_axes = 1
 
-    @classmethod
-    def of(cls, conv: nn.Conv3d) -> Self:
-        """The same layer with the same parameters."""
-        assert (conv.kernel_size, conv.stride, conv.padding) == ((7,) * 3, (2,) * 3, (3,) * 3)
-        assert conv.bias is None
-        stem = cls(conv.in_channels, conv.out_channels, 7, stride=2, padding=3, bias=False, device="meta")
-        return _with_parameters_of(conv, stem)
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, 7, stride=2, padding=3, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, *size) -> (B, out, *size / 2), rounded up."""
@@ -98,14 +95,8 @@ class SmallMapConv3d(nn.Conv3d):
 
     largest_edge = 2
 
-    @classmethod
-    def of(cls, conv: nn.Conv3d) -> Self:
-        """The same layer with the same parameters."""
-        assert (conv.kernel_size, conv.padding, conv.dilation, conv.groups) == ((3,) * 3, (1,) * 3, (1,) * 3, 1)
-        assert conv.bias is None
-        stride = cast(tuple[int, int, int], conv.stride)
-        layer = cls(conv.in_channels, conv.out_channels, 3, stride, padding=1, bias=False, device="meta")
-        return _with_parameters_of(conv, layer)
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__(in_channels, out_channels, 3, stride, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, *size) -> (B, out, *size / stride), rounded up."""
@@ -166,13 +157,3 @@ def use_channels_last(network: nn.Module) -> None:
             module.to(memory_format=torch.channels_last_3d)
         elif isinstance(module, nn.Conv2d) and not isinstance(module, PatchConv2d):
             module.to(memory_format=torch.channels_last)
-
-
-Layer = TypeVar("Layer", bound=nn.Module)
-
-
-def _with_parameters_of(source: nn.Module, layer: Layer) -> Layer:
-    """Built without memory and random numbers, then given the parameters of another layer."""
-    for name, parameter in source.named_parameters():
-        setattr(layer, name, parameter)
-    return layer

@@ -1,4 +1,4 @@
-"""Encoders by name: timm for images, MONAI's residual networks for volumes, an MLP for points, and your own.
+"""Encoders by name: timm for images, residual networks for volumes, an MLP for points, and your own.
 
 Adding one: `register_encoder(name, builder, spatial_dims)`.
 """
@@ -133,19 +133,8 @@ def _resnet3d(
         raise unknown_name("norm", norm, NORMS)
     if not (0 < width <= 4 and (width * 8).is_integer()):
         raise InputError(f"width multiplies the channels and must be a multiple of 1/8 up to 4, got {width}")
-    network = VolumeResNet(name, in_channels=in_channels, features=features or DEFAULT_FEATURES[3], width=width)
-    if norm != "batch":
-        _replace_batch_norm(network, NORMS[norm])
-    return network
-
-
-def _replace_batch_norm(module: nn.Module, norm: Callable[[int], nn.Module]) -> None:
-    """Exchange every BatchNorm below a module. MONAI's own `norm` argument reaches the stem only (seen in 1.6)."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm3d):
-            setattr(module, name, norm(child.num_features))
-        else:
-            _replace_batch_norm(child, norm)
+    outputs = features or DEFAULT_FEATURES[3]
+    return VolumeResNet(name, in_channels=in_channels, features=outputs, width=width, norm=NORMS[norm])
 
 
 class MLP(nn.Module):

@@ -17,7 +17,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.neighbors import NearestNeighbors
 
-from icone.errors import unknown_name
+from icone.errors import optional, unknown_name
 from icone.evaluation.geometry import standardize
 from icone.evaluation.inputs import Features
 
@@ -74,7 +74,8 @@ def _umap(features: Floats, seed: int) -> Projection:
     threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its own imports, and of small data that the note speaks of
-        from umap import UMAP
+        with optional("report", "the projection umap"):
+            from umap import UMAP
 
         neighbours = min(UMAP_NEIGHBOURS, len(features) - 1)
         # The spectral start needs more samples than dimensions to solve for.

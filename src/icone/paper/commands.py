@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from icone.errors import InputError
+from icone.errors import InputError, optional
 from icone.paper.options import Options
 from icone.validation import check_settings
 
@@ -173,6 +173,8 @@ class Paper:
     ]
 
     def run(self, console: Console) -> None:
+        with optional("paper", "icone paper"):
+            import matplotlib  # noqa: F401  # which all verbs come to, sooner or later
         self.verb.run(console)
 
 

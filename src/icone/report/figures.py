@@ -8,15 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-from cycler import cycler
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogFormatter
 
-from icone.errors import InputError, unknown_name
+from icone.errors import InputError, optional, unknown_name
 from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.report.content import (
@@ -32,6 +26,14 @@ from icone.report.samples import Column, Samples, evaluate_command, numbers_or_c
 from icone.report.thumbnails import picture_of
 from icone.run import Run, replacing
 from icone.validation import check_arguments, check_folder
+
+with optional("report", "drawing figures"):
+    import matplotlib.pyplot as plt
+    from cycler import cycler
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+    from matplotlib.ticker import LogFormatter
 
 COLOURS = ("#1A7FC1", "#E69F00", "#009E73", "#CC79A7", "#7CC7F2", "#D55E00", "#B3A100", "#8C8C8C")
 ROUNDING = 1e-6

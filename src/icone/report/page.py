@@ -14,7 +14,10 @@ import re
 from importlib.resources import files
 from typing import Any
 
-from plotly.offline import get_plotlyjs
+from icone.errors import optional
+
+with optional("report", "icone report"):
+    from plotly.offline import get_plotlyjs
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from icone.config import PretrainConfig, to_json
-from icone.errors import InputError
+from icone.errors import InputError, optional
 from icone.nn import plain_state_dict
 from icone.run import Run, write_tensors, write_text
 
@@ -165,10 +165,8 @@ def build_loggers(folder: Path, config: PretrainConfig) -> list[Callback]:
 
 
 def _package(module: str, package: str) -> Any:
-    try:
+    with optional(package, f"--log {package}"):
         return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(f"--log {package} needs a package that is missing: pip install {package}") from error
 
 
 def _kept(path: Path, make: Callable[[], str]) -> str:

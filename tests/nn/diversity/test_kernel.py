@@ -9,7 +9,9 @@ from torch import Tensor
 
 from icone.errors import InputError
 from icone.nn.diversity import orthogonality
+from icone.nn.diversity.orthogonality import is_tested_torch
 
+pytestmark = pytest.mark.skipif(not is_tested_torch(), reason="the kernel is used from torch 2.11 on")
 kernel = pytest.importorskip("icone.nn.diversity.kernel", reason="Triton comes with torch for CUDA")
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for machines without a GPU")
 TILING = kernel.Tiling(32, 16, 4, 1)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from scipy.integrate import trapezoid
 from torch import Tensor
 
 from icone.errors import InputError
@@ -28,7 +29,7 @@ def statistic(z: FloatArray, knots: int, radius: float) -> float:
     t = np.linspace(-radius, radius, 2 * knots - 1)
     empirical = np.exp(1j * np.outer(t, z)).mean(axis=1)
     normal = np.exp(-(t**2) / 2)
-    return float(len(z) * np.trapezoid(np.abs(empirical - normal) ** 2 * normal, t))
+    return float(len(z) * trapezoid(np.abs(empirical - normal) ** 2 * normal, t))
 
 
 def standardised(table: Tensor) -> FloatArray:

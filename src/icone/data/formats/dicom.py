@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from icone.data.formats.base import Array, Format, Header, Sample
-from icone.errors import InputError
+from icone.errors import InputError, optional
 
 STEP_TOLERANCE = 0.4
 """How far one slice may lie from its place, as a share of the distance between slices.
@@ -29,7 +29,8 @@ def is_dicom(path: Path) -> bool:
 
 def series_header(files: list[Path]) -> Header:
     """What a series holds once it is decoded, by its first slice."""
-    import pydicom
+    with optional("dicom", "reading DICOM"):
+        import pydicom
 
     first = pydicom.dcmread(files[0], stop_before_pixels=True)
     return Header((1, len(files), int(first.Rows), int(first.Columns)), np.dtype(np.float32))
@@ -41,7 +42,8 @@ def read_series(files: list[Path]) -> Sample:
     The spacing is the slices' median distance, then the distance of rows and of columns. The slices must lie in
     parallel planes at equal steps. The steps need not be along the normal: where the gantry was tilted, they are not.
     """
-    import pydicom
+    with optional("dicom", "reading DICOM"):
+        import pydicom
 
     slices = [pydicom.dcmread(file) for file in files]
     _check_one_series(slices)

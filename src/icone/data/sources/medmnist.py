@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from icone.data.sources.array_file import ArraySource
-from icone.errors import InputError, one_line, unknown_name
+from icone.errors import InputError, one_line, optional, unknown_name
 
 
 def open_medmnist(spec: str, root: Path | None, split: str) -> ArraySource:
@@ -32,10 +32,9 @@ def open_medmnist(spec: str, root: Path | None, split: str) -> ArraySource:
 
 
 def _registry() -> tuple[dict[str, dict[str, Any]], Path]:
-    try:
+    with optional("medmnist", "a source medmnist:NAME"):
         from medmnist.info import DEFAULT_ROOT, INFO
-    except ImportError as error:
-        raise InputError("MedMNIST needs the medmnist package; run pip install 'icone[medmnist]'") from error
+
     return INFO, Path(DEFAULT_ROOT)
 
 

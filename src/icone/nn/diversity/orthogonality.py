@@ -11,6 +11,9 @@ from torch import Tensor
 from icone.errors import InputError
 from icone.nn.diversity.table import attach_gradient, full_precision
 
+TESTED_TORCH = (2, 11)
+"""The oldest torch that our kernels and captured steps have been tested with on a GPU."""
+
 
 def orthogonality(
     table: Tensor,
@@ -35,7 +38,8 @@ def orthogonality(
       that the gradient of one anchor does not fade as the dataset grows.
     labels: (N,); with it only pairs of different classes count, and "pair" divides by their number.
     precision: of the products; all accumulate in float32. "full" is that of the table; "tf32" keeps 11
-      significant bits and "bf16" 8, both by a kernel for CUDA; "auto" is "tf32" on CUDA and "full" elsewhere.
+      significant bits and "bf16" 8, both by a kernel for CUDA; "auto" is "tf32" on CUDA and "full" elsewhere,
+      and with a torch before `TESTED_TORCH`.
     block: rows per block of the full-precision pass; changes time and memory, not the result.
 
     >>> table = torch.tensor([[1.0, 0.0], [2.0, 0.0], [-1.0, 1.0]])  # one pair alike, the others at 135°
@@ -60,6 +64,11 @@ def orthogonality(
         return attach_gradient(unit, total / divisor, gradient.mul_(4).div_(divisor))
 
 
+def is_tested_torch() -> bool:
+    """Whether our Triton kernels, and steps captured as CUDA graphs, have been tested with this version of torch."""
+    return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= TESTED_TORCH
+
+
 def _sums(
     unit: Tensor, labels: Tensor | None, precision: str, block: int, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
@@ -67,7 +76,7 @@ def _sums(
     if precision not in ("auto", "full", "tf32", "bf16"):
         raise InputError(f"precision must be 'auto', 'full', 'tf32' or 'bf16', got {precision!r}")
     if precision == "auto":
-        precision = "tf32" if unit.is_cuda and unit.dtype == torch.float32 else "full"
+        precision = "tf32" if unit.is_cuda and unit.dtype == torch.float32 and is_tested_torch() else "full"
     if precision == "full":
         return _blocked(unit, labels, block, with_gradient=with_gradient)
     if not unit.is_cuda or unit.dtype != torch.float32:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from icone.errors import InputError, one_line
+from icone.errors import InputError, one_line, optional
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.engines.packing import Packing
 from icone.paper.execute import ExecutionSettings, execute_one, full_disk_halts
@@ -245,9 +245,7 @@ def _unreachable(address: str, reason: str) -> InputError:
 
 
 def _ray() -> Any:
-    try:
+    with optional("cluster", "--engine ray"):
         import ray
         import ray.exceptions
-    except ImportError as error:
-        raise InputError("--engine ray needs Ray; run pip install 'icone[cluster]'") from error
     return ray
