@@ -202,6 +202,7 @@ def test_hints_can_be_pasted_into_a_shell(tmp_path: Path, capsys: pytest.Capture
     words = ["pretrain", POINTS["source"], "--features", "8", "--epochs", "1", "--out", str(folder)]
     assert main(words) == 0
     assert f"icone evaluate '{folder}', icone embed '{folder}' FOLDER" in capsys.readouterr().out
+    pytest.importorskip("matplotlib", reason="needs the extra icone[report]")
     assert main(["figures", str(folder), "--names", "spectrum", "--out", str(tmp_path)]) == 2
     assert f"icone evaluate '{folder}'" in capsys.readouterr().err
 
