@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from icone.config import OBJECT, PretrainConfig, is_object
-from icone.data import Data, Preparation
+from icone.data import Data, Preparation, Source
 from icone.data.sources.objects import describe_object
 from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, num_features
 from icone.encoders.registry import FEATURES
@@ -24,6 +24,7 @@ from icone.methods import Method, Setting, build_method, method_class, option_te
 from icone.nn import convert_batch_norm
 from icone.recipe import initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
+from icone.validation import refused
 from icone.views import CustomViews, Views, build_views
 from icone.views.custom import ViewFunction
 
@@ -42,10 +43,18 @@ WITH_PLAIN = " with plain"
 """Ends the description of views that have a deterministic function of their own."""
 
 
+def check_data(flag: str, data: Any) -> None:
+    """Refuse what is neither a text nor an object that could be data or labels, before anything is opened."""
+    is_text = isinstance(data, (str, os.PathLike))
+    if (is_text and not os.fspath(data)) or not (is_text or hasattr(data, "__len__") or isinstance(data, Source)):
+        raise refused(flag, repr(data), "a path, a name or an object that holds samples or labels")
+
+
 def describe_objects(
     source: Any, encoder: Any, views: Any, num_views: int | None, method: Any, options: Any, labels: Any
 ) -> tuple[dict[str, Any], Given]:
     """What the configuration says about the arguments of `icone.pretrain`, and those that are objects."""
+    check_data("source", source)
     settings: dict[str, Any] = {
         "source": os.fspath(source) if isinstance(source, (str, os.PathLike)) else OBJECT + describe_object(source),
         "encoder": encoder,

@@ -18,6 +18,7 @@ from icone.api.build import (
     NOTHING,
     WITH_PLAIN,
     Given,
+    check_data,
     make_encoder,
     make_views,
     memory_errors,
@@ -115,8 +116,9 @@ def embed(
     `encoder` and `views` are for runs that were given theirs as Python objects, as for `load_encoder`. Columns: `id`,
     `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv; control characters and bytes
     that are not UTF-8 in names are written as backslash escapes.
-    that are not UTF-8 in names are written as backslash escapes.
     """
+    if source is not None:
+        check_data("source", source)
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     target = Path(out) if out is not None else None

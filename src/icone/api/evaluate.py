@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from icone.api.build import Given, give_again, memory_errors
+from icone.api.build import Given, check_data, give_again, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.config import PretrainConfig, is_object
 from icone.data import Dataset, Source, grouped_split, open_source, stratified_split
@@ -61,6 +61,9 @@ def evaluate(
     taught. The encoder before training is measured in the same way, and the verdict compares the two; without
     `untrained` it can only tell a collapse.
     """
+    for flag, given_object in (("data", data), ("labels", labels)):
+        if given_object is not None:
+            check_data(flag, given_object)
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     with memory_errors():
