@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import io
+import sys
+import threading
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 import torch
+from PIL import Image
 
 import icone
+from icone.terminal import Terminal
 
 ORDER = [
     "errors", "nn", "validation", "terminal", "files", "process", "recipe", "config", "data", "views", "encoders",
@@ -67,3 +74,29 @@ def test_old_places_of_public_names_still_work() -> None:
     assert importlib.import_module("icone.diversity") is icone.nn.diversity
     assert importlib.import_module("icone.losses.contrastive").nt_xent(torch.ones(2, 2, 4), 0.5) > 0
     assert icone.methods.AnchorTable is icone.AnchorTable is icone.nn.AnchorTable
+
+
+def test_a_walk_from_a_file_to_its_features_is_short(tmp_path: Path) -> None:
+    """Modules whose functions run in `icone.embed`: as many as a newcomer has to read."""
+    (tmp_path / "images").mkdir()
+    for number in range(4):
+        Image.effect_noise((16, 16), 50).save(tmp_path / "images" / f"{number}.png")
+    quiet = Terminal(file=io.StringIO())
+    run = icone.pretrain(
+        tmp_path / "images", encoder="test_vit", size=16, epochs=1, out=tmp_path / "run", console=quiet, probe_every=0
+    )
+    walked: set[Path] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED and path.is_relative_to(PACKAGE):  # bodies of classes are not
+            walked.add(path)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        icone.embed(run, cache="off", console=quiet)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert 20 < len(walked) <= 40

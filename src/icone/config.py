@@ -1,4 +1,4 @@
-"""What can be set about a run: frozen dataclasses, one per room, joined in `PretrainConfig`.
+"""What can be set about a run: frozen dataclasses, one per package, joined in `PretrainConfig`.
 
 The same fields are the keyword arguments of `icone.pretrain` and, through tyro, the flags of
 `icone pretrain`. The docstring under a field is its help text.

@@ -163,7 +163,7 @@ class Run:
         done, state = len(self.history), "finished" if self.finished else "unfinished"
         return f"<Run {self.folder}: {config.method} on {config.source}, {done}/{self.epochs} epochs, {state}>"
 
-    # Conveniences for notebooks; the import inside is the one exception from the order of the rooms.
+    # Conveniences for notebooks; the import inside is the one exception from the order of imports.
 
     def plot_history(self) -> Figure:
         """Loss terms over epochs, as a matplotlib figure."""

@@ -150,8 +150,8 @@ def pretrain_many(
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
-    beside = device.type == "cuda" and all(config.engine != "eager" for config in configs)
-    together = [waiting] if beside else [[one] for one in waiting]
+    side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
+    together = [waiting] if side_by_side else [[one] for one in waiting]
     with own_randomness(device), memory_errors():
         data = _load(first, console, first.source)
         for group in together:

@@ -70,12 +70,12 @@ def execute(jobs: Sequence[Job], setting: ExecutionSettings) -> None:
         torch.set_num_threads(setting.threads)
     for job in jobs:
         note_execution(job.folder)
-    beside = len(jobs) > 1 and _many_at_once(setting)
+    side_by_side = len(jobs) > 1 and _many_at_once(setting)
     began = time.monotonic()
-    taken = _train_side_by_side(jobs, setting) if beside else 0
+    taken = _train_side_by_side(jobs, setting) if side_by_side else 0
     seconds = time.monotonic() - began
     for job in jobs:
-        sharing = len(jobs) if beside and Run(job.folder / TRAINING).finished else 1
+        sharing = len(jobs) if side_by_side and Run(job.folder / TRAINING).finished else 1
         outcome = _finish(job.spec, job.folder, setting)
         job.finish(
             dataclasses.replace(
