@@ -20,9 +20,8 @@ test: check
 # The core with the oldest versions that pyproject.toml allows. Old packages warn about new ones, so
 # warnings are no errors here. TORCH=2.9.0 make test-oldest takes another torch.
 TORCH ?= $(shell sed -n 's/^  "torch>=\([0-9.]*\)".*/\1/p' pyproject.toml).0
-QUICK := tests/test_imports.py tests/test_installation.py tests/nn tests/encoders tests/methods/test_contract.py \
-	tests/training/test_checkpoint.py tests/training/test_last_batches.py tests/api/test_evaluate.py \
-	tests/evaluation/test_probes.py tests/evaluation/test_geometry.py
+QUICK := tests/test_imports.py tests/nn tests/encoders tests/methods/test_contract.py tests/training/test_checkpoint.py \
+	tests/api/test_evaluate.py tests/evaluation/test_probes.py tests/evaluation/test_geometry.py
 
 test-oldest: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-oldest

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import resource, sys, torch
+import resource, sys
 from icone.process import keep_freed_memory
 
 if sys.argv[1] == "kept":
     keep_freed_memory()
 
 def step():
-    torch.ones(2**24).sum()  # 64 MB
+    bytearray(2**26)  # 64 MB
 
 for _ in range(20):
     step()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from torch import nn
+if TYPE_CHECKING:  # the configuration reads constants from here, and `icone --help` should not wait for PyTorch
+    from torch import nn
 
-from icone.nn import IConELoss
-from icone.nn.batchnorm import REFERENCE_SAMPLES
+    from icone.nn import IConELoss
 
 RECIPE_VERSION = 2
 """A number that is raised whenever the same configuration starts to train or measure something else.
@@ -81,6 +81,8 @@ def adamw_settings(lr: float, samples: int, recipe: Recipe = "icone") -> AdamWSe
     >>> f"{small.lr:g} {small.betas[0]:g}"
     '2.5e-05 0.99375'
     """
+    from icone.nn.batchnorm import REFERENCE_SAMPLES
+
     scale = 1.0 if recipe == "paper" else samples / REFERENCE_SAMPLES
     betas = (1 - min(0.1 * scale, 1.0), 1 - min(0.001 * scale, 1.0))
     return AdamWSettings(lr * math.sqrt(scale), betas, 1e-8 / math.sqrt(scale))
@@ -120,11 +122,14 @@ def parameter_groups(
     `batch_size` counts the samples of an optimizer step. The anchors of an `IConELoss` get an ε of their own.
 
     >>> import torch, icone
+    >>> from torch import nn
     >>> encoder, loss = nn.Linear(8, 4), icone.IConELoss(num_instances=100, dim=4)
     >>> optimizer = torch.optim.AdamW(parameter_groups(encoder, loss, batch_size=1))
     >>> [len(group["params"]) for group in optimizer.param_groups], optimizer.param_groups[0]["lr"]
     ([2, 1], 2.5e-05)
     """
+    from icone.nn import IConELoss
+
     settings = adamw_settings(lr, batch_size, recipe)
     floors: dict[nn.Parameter, float] = {}
     for module in modules if recipe != "paper" else ():

@@ -393,7 +393,9 @@ def test_the_command_line_says_what_only_python_can_give(tmp_path: Path, capsys:
     np.save(tmp_path / "moved.npy", IMAGES)
     assert main(["evaluate", str(run.folder), "--data", str(tmp_path / "moved.npy"), "--cache", "off"]) == 0
     page = tmp_path / "page.html"
-    assert main(["report", str(run.folder), "--data", str(tmp_path / "moved.npy"), "--out", str(page)]) == 0
+    moved = ["--data", str(tmp_path / "moved.npy"), "--projections", "pca"]
+    assert main(["report", str(run.folder), "--out", str(page), *moved]) == 0
+    assert page.stat().st_size > 100_000
     assert json.loads((run.folder / "result.json").read_text())["data"]["samples"] == 12
 
 

@@ -1,4 +1,7 @@
-"""How much of the labels a simple classifier reads from frozen features."""
+"""How much of the labels a simple classifier reads from frozen features.
+
+scikit-learn is imported where it is used, because training imports this module and does not use it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import confusion_matrix
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from icone.errors import InputError, unknown_name
@@ -72,6 +70,9 @@ def linear_probe(
     1.0
     """
     task = _prepare(train_x, train_y, test_x, test_y)
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     classifier = LogisticRegression(solver="lbfgs", C=1.0, max_iter=MAX_ITERATIONS)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
@@ -106,6 +107,8 @@ def knn_probe(
     task = _prepare(train_x, train_y, test_x, test_y)
     if not 1 <= k <= len(task.train_x):
         raise InputError(f"k must lie between 1 and the number of training samples, {len(task.train_x)}, got {k}")
+    from sklearn.neighbors import KNeighborsClassifier
+
     classifier = KNeighborsClassifier(n_neighbors=k).fit(task.train_x, task.train_y)
     return task.score(classifier.predict(task.test_x), minority, notes=[])
 
@@ -121,6 +124,8 @@ class _Task:
     test_y: Codes
 
     def score(self, predicted: Codes, minority: Sequence[Any] | None, notes: list[str]) -> ProbeResult:
+        from sklearn.metrics import confusion_matrix
+
         confusion = confusion_matrix(self.test_y, predicted, labels=range(len(self.classes)))
         support = confusion.sum(axis=1)
         per_class = {name: float(confusion[i, i] / support[i]) for i, name in enumerate(self.classes) if support[i] > 0}
@@ -166,6 +171,8 @@ def _prepare(train_x: Features, train_y: Labels, test_x: Features, test_y: Label
         raise InputError(f"a probe needs at least 2 classes, but all training samples are {train_names[0]!r}")
     classes = tuple(sorted({*train_names, *test_names}, key=_numbers_by_value))
     code = {name: i for i, name in enumerate(classes)}
+    from sklearn.preprocessing import StandardScaler
+
     scaler = StandardScaler().fit(train)
     return _Task(
         classes=classes,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from icone.evaluation.inputs import FloatArray
 
@@ -66,6 +65,8 @@ def recognition(views: FloatArray, groups: npt.NDArray[np.int64] | None = None) 
 def _nearer(queries: FloatArray, gallery: FloatArray, own: npt.NDArray[np.bool_]) -> FloatArray:
     """Of each query: the share of (own, foreign) pairs in which the own one is nearer, by the sum of its ranks."""
     squared = (queries**2).sum(axis=1)[:, None] + (gallery**2).sum(axis=1) - 2 * queries @ gallery.T
+    from scipy.stats import rankdata  # takes its time to import
+
     ranks = rankdata(squared, axis=1)
     mine = own.sum(axis=1)
     foreign = np.maximum(own.shape[1] - mine, 1)

@@ -104,7 +104,9 @@ class MovingAverageBatchNorm(nn.Module):
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, rate={self.rate:.3g}"
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler may compute the forward pass anew in the backward pass, from other averages
+    # A compiler may compute the forward pass anew in the backward pass, from other averages. This is
+    # `torch.compiler.disable`, which does not load the compiler before it is needed: that takes seconds.
+    @torch._disable_dynamo  # type: ignore[attr-defined, untyped-decorator]
     def _normalise(self, x: Tensor) -> Tensor:
         _refuse_recomputation()
         output = _NormaliseAndUpdate.apply(x.to(self.moving.dtype), self.weight, self.bias, self)
