@@ -106,7 +106,7 @@ class MovingAverageBatchNorm(nn.Module):
 
     # A compiler may compute the forward pass anew in the backward pass, from other averages. This is
     # `torch.compiler.disable`, which does not load the compiler before it is needed: that takes seconds.
-    @torch._disable_dynamo  # type: ignore[attr-defined, untyped-decorator]
+    @torch._disable_dynamo  # type: ignore[attr-defined]
     def _normalise(self, x: Tensor) -> Tensor:
         _refuse_recomputation()
         output = _NormaliseAndUpdate.apply(x.to(self.moving.dtype), self.weight, self.bias, self)
