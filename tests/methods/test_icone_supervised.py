@@ -36,7 +36,7 @@ def views() -> Tensor:
     return torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(1))
 
 
-def repulsion(anchors: Tensor, labels: Tensor) -> Tensor:
+def orthogonality_by_class(anchors: Tensor, labels: Tensor) -> Tensor:
     """Squared positive cosines over ordered pairs of anchors of different labels, per anchor."""
     pairs = [
         F.cosine_similarity(anchors[i], anchors[j], dim=0).clamp(min=0) ** 2
@@ -56,7 +56,7 @@ def test_class_prototypes_are_addressed_by_label(encoder: MLP, setting: Setting,
         1 - F.cosine_similarity(z[i, v], prototypes[LABELS[INDEX[i]]], dim=0) for i in range(3) for v in range(2)
     ]
     torch.testing.assert_close(terms["anchor_alignment"], torch.stack(distances).mean().detach())
-    torch.testing.assert_close(terms["diversity"], repulsion(prototypes, torch.arange(3)).detach())
+    torch.testing.assert_close(terms["diversity"], orthogonality_by_class(prototypes, torch.arange(3)).detach())
     expected = terms["view_consistency"] + terms["anchor_alignment"] + terms["diversity"]
     torch.testing.assert_close(terms["loss"].detach(), expected)
 
@@ -80,7 +80,7 @@ def test_instance_anchors_attract_by_class_and_repel_across(
         torch.stack(between_views).mean()
         + (1 - share) * torch.stack(own).mean()
         + share * torch.stack(of_class).mean()
-        + repulsion(anchors, LABELS)
+        + orthogonality_by_class(anchors, LABELS)
     )
     torch.testing.assert_close(terms["loss"], expected)
     gradients = [torch.autograd.grad(loss, [anchors, *encoder.parameters()]) for loss in (terms["loss"], expected)]

@@ -61,7 +61,7 @@ class IConE(Anchored):
     title: ClassVar[str] = "IConE"
     in_paper: ClassVar[bool] = True
     learning: ClassVar[Learning] = Learning(batch_size=4, gain=16, options={"hidden": 512})
-    prevents_collapse: ClassVar[str] = "repulsion of all anchors, one per instance"
+    prevents_collapse: ClassVar[str] = "diversity loss over all anchors, one per instance"
     per_instance: ClassVar[tuple[str, ...]] = ("objective.anchors.weight",)
     paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone"]
 
@@ -101,8 +101,8 @@ class IConE(Anchored):
         self.table.weight.requires_grad_(not freeze_anchors)
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        repulsion = self.side_stream.compute(self.objective.diversity, self.objective.anchors.weight)
-        return self.objective.terms(self.embed(views), index, repulsion())
+        diversity = self.side_stream.compute(self.objective.diversity, self.objective.anchors.weight)
+        return self.objective.terms(self.embed(views), index, diversity())
 
     def embed(self, views: Tensor) -> Tensor:
         embedding: Tensor = self.head(self.encode(views))

@@ -26,7 +26,7 @@ class IConEClass(Method):
     title: ClassVar[str] = "IConE-Class"
     in_paper: ClassVar[bool] = True
     learning: ClassVar[Learning] = Learning(batch_size=1, gain=26)
-    prevents_collapse: ClassVar[str] = "repulsion of prototypes, one per class"
+    prevents_collapse: ClassVar[str] = "diversity loss over prototypes, one per class"
     needs_labels: ClassVar[bool] = True
     paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone_class"]
 

@@ -30,7 +30,7 @@ class IConEInstance(Anchored):
     title: ClassVar[str] = "IConE-Instance"
     in_paper: ClassVar[bool] = True
     learning: ClassVar[Learning] = Learning(batch_size=1, gain=31)
-    prevents_collapse: ClassVar[str] = "repulsion of anchors of different classes"
+    prevents_collapse: ClassVar[str] = "diversity loss over anchors of different classes"
     needs_labels: ClassVar[bool] = True
     per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
     paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone_instance"]

@@ -71,7 +71,7 @@ class IConELoss(nn.Module):
     silently disables the diversity term).
 
     `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
-    anchors, which keeps the repulsion of one anchor independent of N and holds at batch size 1.
+    anchors, which keeps the diversity loss of one anchor independent of N and holds at batch size 1.
 
     The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, before
     the first step moves the anchors to the untrained embeddings, `loss.anchors.start_from(embeddings)`, and gives them
@@ -137,14 +137,14 @@ class IConELoss(nn.Module):
                 wrong = low if low < 0 else high
                 raise InputError(f"index holds {wrong}, but there are {count} anchors: 0 to {count - 1}")
 
-    def terms(self, embeddings: Tensor, index: Tensor, repulsion: Tensor | None = None) -> dict[str, Tensor]:
-        """The total under "loss" and its three terms, unweighted; `repulsion` where it was computed before."""
+    def terms(self, embeddings: Tensor, index: Tensor, diversity: Tensor | None = None) -> dict[str, Tensor]:
+        """The total under "loss" and its three terms, unweighted; `diversity` where it was computed before."""
         consistency, alignment = self.pull(embeddings, index)
         return weighted_sum(
             self.weights,
             view_consistency=consistency,
             anchor_alignment=alignment,
-            diversity=self.diversity(self.anchors.weight) if repulsion is None else repulsion,
+            diversity=self.diversity(self.anchors.weight) if diversity is None else diversity,
         )
 
     def pull(self, embeddings: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

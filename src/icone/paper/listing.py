@@ -46,7 +46,7 @@ def experiment_lines(options: Options, store: Store) -> list[Line]:
     """The state of all experiments in a store."""
     results = store.results() if store.outcomes.is_dir() else None
     statuses = {} if results is None else _statuses(results)
-    pace = _pace(results)
+    per_epoch = _seconds_per_epoch(results)
     lines = []
     for experiment in EXPERIMENTS.values():
         try:
@@ -55,7 +55,7 @@ def experiment_lines(options: Options, store: Store) -> list[Line]:
             cells = {}
         found = [statuses.get(key) for key in cells]
         left = [cell for key, cell in cells.items() if key not in statuses]
-        estimates = [_seconds(cell, pace) for cell in left]
+        estimates = [_seconds(cell, per_epoch) for cell in left]
         lines.append(
             Line(
                 experiment.name, experiment.reproduces, experiment.needs, len(cells), found.count("done"),
@@ -85,27 +85,30 @@ def _statuses(results: pd.DataFrame) -> dict[str, str]:
     return dict(zip(runs["run"].astype(str), runs["status"].astype(str), strict=True))
 
 
-Pace = dict[tuple[object, ...], float]
+SecondsPerEpoch = dict[tuple[object, ...], float]
 
 
-def _pace(results: pd.DataFrame | None) -> Pace:
+def _seconds_per_epoch(results: pd.DataFrame | None) -> SecondsPerEpoch:
     """Seconds per epoch of finished runs, by source, subset, method, batch size and views; median over runs."""
     if results is None:
         return {}
     runs = results[results["status"] == "done"].drop_duplicates("run")
     keys = ["source", "subset", "method", "batch_size", "views", "encoder"]
-    plain = runs.assign(pace=runs["seconds"] / runs["epochs"]).astype({"source": str, "method": str, "encoder": str})
-    return {_key(*values): float(pace) for values, pace in plain.groupby(keys, dropna=False)["pace"].median().items()}  # type: ignore[misc]
+    plain = runs.assign(per_epoch=runs["seconds"] / runs["epochs"]).astype(
+        {"source": str, "method": str, "encoder": str}
+    )
+    medians = plain.groupby(keys, dropna=False)["per_epoch"].median()
+    return {_key(*values): float(seconds) for values, seconds in medians.items()}  # type: ignore[misc]
 
 
 def _key(*values: object) -> tuple[object, ...]:
     return tuple(None if pd.isna(value) else value for value in values)  # type: ignore[call-overload]
 
 
-def _seconds(cell: Cell, pace: Pace) -> tuple[float, bool]:
+def _seconds(cell: Cell, per_epoch: SecondsPerEpoch) -> tuple[float, bool]:
     """Seconds that a run will take, and whether the model says so."""
     c = cell.spec.config
-    measured = pace.get(_key(c.source, c.subset, c.method, c.batch_size, c.views, c.encoder))
+    measured = per_epoch.get(_key(c.source, c.subset, c.method, c.batch_size, c.views, c.encoder))
     if measured is not None:
         return measured * c.epochs, False
     samples = cell.labels.get("samples") or c.subset or 1750

@@ -80,9 +80,9 @@ class LiveView:
         return ", ".join(parts)
 
     def seconds_left(self) -> float:
-        """From the pace of this sweep so far."""
-        pace = (time.monotonic() - self.began) / max(self.here, 1)
-        return pace * (self.total - sum(self.counts.values()))
+        """From the seconds per run of this sweep so far."""
+        seconds_per_run = (time.monotonic() - self.began) / max(self.here, 1)
+        return seconds_per_run * (self.total - sum(self.counts.values()))
 
     def _panel(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))

@@ -1,4 +1,4 @@
-"""The sampled repulsion: unbiased in value and gradient."""
+"""The sampled orthogonality: unbiased in value and gradient."""
 
 from __future__ import annotations
 
