@@ -73,14 +73,20 @@ def weights(run: Run) -> dict[str, Tensor]:
     return read_tensors(run.encoder_file)[0]
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
-    folder = tmp_path / "images"
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("data") / "images"
     folder.mkdir()
     paths = [folder / f"{i:02d}.png" for i in range(12)]
     for path, image in zip(paths, IMAGES, strict=True):
         Image.fromarray(image).save(path)
     return paths
+
+
+@pytest.fixture(scope="module")
+def reference(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    """The weights of a run on the folder of files."""
+    return weights(pretrain(files[0].parent, tmp_path_factory.mktemp("runs") / "files"))
 
 
 @pytest.mark.parametrize(
@@ -96,19 +102,19 @@ def files(tmp_path: Path) -> list[Path]:
     ids=["channels last", "channels first", "tensor", "list of arrays", "PIL images", "dictionaries"],
 )
 def test_all_forms_of_the_same_images_train_the_same_encoder(
-    make: Callable[[], Any], files: list[Path], tmp_path: Path
+    make: Callable[[], Any], reference: dict[str, Tensor], tmp_path: Path
 ) -> None:
     """Folders order their samples by name, as these arrays do: the run on the files is the reference."""
-    reference = weights(pretrain(files[0].parent, tmp_path / "files"))
     run = pretrain(make(), tmp_path / "run")
     assert run.config.source.startswith("object:")
     assert all(torch.equal(found, reference[name]) for name, found in weights(run).items())
 
 
-def test_a_list_of_paths_a_table_and_a_csv_name_files(files: list[Path], tmp_path: Path) -> None:
-    reference = weights(pretrain(files[0].parent, tmp_path / "files"))
+def test_a_list_of_paths_a_table_and_a_csv_name_files(
+    files: list[Path], reference: dict[str, Tensor], tmp_path: Path
+) -> None:
     frame = pd.DataFrame({"path": files})
-    csv = tmp_path / "images.csv"
+    csv = files[0].parent.parent / "images.csv"
     pd.DataFrame({"path": [f"images/{path.name}" for path in files]}).to_csv(csv, index=False)
     for name, source in {"list": files, "texts": list(map(str, files)), "frame": frame, "csv": csv}.items():
         found = weights(pretrain(source, tmp_path / name))
