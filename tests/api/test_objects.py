@@ -409,3 +409,29 @@ def test_the_default_folder_of_an_object(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     run = icone.pretrain(IMAGES, console=quiet(), **QUICK, encoder="test_vit")
     assert run.folder == Path("runs/array")
+
+
+def test_other_data_given_to_evaluate_is_said(tmp_path: Path) -> None:
+    run = pretrain(IMAGES, tmp_path / "run")
+    said = io.StringIO()
+    icone.evaluate(run, data=IMAGES, untrained=False, geometry_instances=0, console=Terminal(file=said))
+    assert "another content" not in said.getvalue()
+    changed = IMAGES.copy()
+    changed[3] += 1
+    icone.evaluate(run, data=changed, untrained=False, geometry_instances=0, console=Terminal(file=said, width=400))
+    assert "1 samples have another content than those the run was trained on, such as 000003" in said.getvalue()
+
+
+def test_a_series_is_aligned_by_its_index(tmp_path: Path) -> None:
+    labels = pd.Series(["x", "y"] * 6)
+    run = pretrain(IMAGES, tmp_path / "run", labels=labels.sample(frac=1, random_state=1))
+    assert run.instances["labels"] == [0, 1] * 6
+    with pytest.raises(InputError, match="neither ids of samples nor their numbers 0 to 11"):
+        pretrain(IMAGES, tmp_path / "other", labels=labels.set_axis(range(5, 17)))
+
+
+def test_data_without_the_samples_of_a_run_is_refused(files: list[Path], tmp_path: Path) -> None:
+    frame = pd.DataFrame({"path": files, "split": ["train"] * 10 + ["test"] * 2})
+    run = pretrain(frame, tmp_path / "run")
+    with pytest.raises(InputError, match="holds none of the samples that are asked for"):
+        icone.evaluate(run, data=files[0].parent, console=quiet())

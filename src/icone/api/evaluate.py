@@ -16,7 +16,16 @@ from torch import nn
 from icone.api.build import Given, check_data, give_again, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, untrained_encoder
 from icone.config import PretrainConfig, is_object
-from icone.data import Dataset, Source, grouped_split, open_source, stratified_split
+from icone.data import (
+    DIGEST_VERSION,
+    Dataset,
+    DigestMemory,
+    Source,
+    cache_folder,
+    grouped_split,
+    open_source,
+    stratified_split,
+)
 from icone.data.sources.registry import check_splits
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition, assess, run_probes
@@ -155,6 +164,8 @@ def _read(
         datasets.append(load_with_notes(opened("test"), config, preparation, console))
     ids = [name for dataset in datasets for name in dataset.ids]
     _note_changes(instances, datasets[0], console)
+    if data is not None:
+        _note_contents(instances, datasets[0], config, console)
     if config.labels is not None and len(set(ids)) < len(ids):
         raise InputError(
             f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
@@ -175,6 +186,22 @@ def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console)
         console.print(f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}", soft_wrap=True)
     if gained:
         console.print(f"note: {len(gained)} samples here took no part in the run and are measured too", soft_wrap=True)
+
+
+def _note_contents(instances: dict[str, Any], dataset: Dataset, config: PretrainConfig, console: Console) -> None:
+    """Say how many samples of data that was given again have another content than those the run was trained on."""
+    if instances.get("digest_version") != DIGEST_VERSION:
+        return
+    memory = DigestMemory(cache_folder(config.cache) if dataset.source.is_cacheable else None, dataset.source.name)
+    found = dict(zip(dataset.ids, dataset.source.digests(dataset.positions, memory), strict=True))
+    trained_on = instances.get("digests", {})
+    changed = [name for name, digest in found.items() if trained_on.get(name, digest) != digest]
+    if changed:
+        console.print(
+            f"note: {len(changed)} samples have another content than those the run was trained on, such as "
+            f"{changed[0]}: what is measured here is not about the run's own data",
+            soft_wrap=True,
+        )
 
 
 def _class_names(dataset: Dataset) -> np.ndarray:

@@ -116,6 +116,11 @@ def load_for_inference(
     """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
     source = open_source(data, config)
     chosen = range(len(source)) if only is None else [i for i, name in enumerate(source.ids) if name in only]
+    if not chosen:
+        raise InputError(
+            f"{source.name} holds none of the samples that are asked for, which have ids such as "
+            f"{sorted(only or ())[0]}; here they are called {source.ids[0]} and so on: give data with the same ids"
+        )
     reader = _Reader(source, config, report, progress)
     facts, skipped = reader.inspect(chosen)
     if not facts:

@@ -111,6 +111,16 @@ def _open_text(spec: str, config: DataConfig) -> Source:
     raise InputError(f"there is no {path}; {KNOWN}")
 
 
+def _in_order(labels: Any, count: int) -> Any:
+    """A Series whose index has the numbers of the samples, in their order; another index has no meaning here."""
+    if sorted(labels.index) != list(range(count)):
+        raise InputError(
+            f"the index of the labels holds neither ids of samples nor their numbers 0 to {count - 1}, but for example "
+            f"{labels.index[0]!r}: give it one of the two, or give labels.to_numpy(), one per sample in order"
+        )
+    return labels.sort_index()
+
+
 def _given_labels(labels: Any, source: Source) -> tuple[str | None, ...]:
     """A label or None for every sample, from a path, a mapping by id, or one label per sample in order."""
     if isinstance(labels, (str, os.PathLike)):
@@ -127,6 +137,8 @@ def _given_labels(labels: Any, source: Source) -> tuple[str | None, ...]:
                 f"the data has ids such as {source.ids[0]}"
             )
         labels = [by_id.get(name) for name in source.ids]
+    elif index is not None and not callable(index):
+        labels = _in_order(labels, len(source))
     texts = label_texts(labels)
     if len(texts) != len(source):
         raise InputError(
