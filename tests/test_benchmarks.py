@@ -103,6 +103,7 @@ def test_a_loop_that_fails_is_named_and_the_others_go_on(capsys: pytest.CaptureF
     assert len(table_of([row], ["fused", "reduce-overhead", "graph"]).rows) == 1
 
 
+@pytest.mark.slow  # two processes that import everything, for a benchmark
 def test_a_loop_runs_in_a_process_of_its_own() -> None:
     loop = LoopProcess(Case("vit_tiny_patch16_224", 2, 32, 8, 2), CPU, 3, PEERS["fused"])
     assert loop.about()["seconds_to_start"] > 0
