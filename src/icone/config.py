@@ -226,7 +226,8 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
     """Everything about one pretraining run."""
 
     source: Annotated[str, tyro.conf.Positional]
-    """A folder of images or volumes, an .npy/.npz/.zarr file, `medmnist:NAME@SIZE` or `synthetic:NAME`."""
+    """A folder of images or volumes, an .npy/.npz/.zarr file, a CSV with a column `path`, `medmnist:NAME@SIZE` or
+    `synthetic:NAME`."""
 
     def __post_init__(self) -> None:
         """Refuse what no run can use; what depends on the data is checked where it is known."""

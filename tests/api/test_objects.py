@@ -435,3 +435,14 @@ def test_data_without_the_samples_of_a_run_is_refused(files: list[Path], tmp_pat
     run = pretrain(frame, tmp_path / "run")
     with pytest.raises(InputError, match="holds none of the samples that are asked for"):
         icone.evaluate(run, data=files[0].parent, console=quiet())
+
+
+def test_what_is_guessed_or_left_out_is_said() -> None:
+    config = icone.config.DataConfig()
+    channels = icone.data.open_source(np.zeros((3, 5, 16, 16)), config)
+    assert "5 slices; if these are channels of an image, give --axes CYX" in channels.notes[0]
+    assert not icone.data.open_source(np.zeros((3, 64, 16, 16)), config).notes
+    assert not icone.data.open_source(IMAGES, config).notes
+    pairs = icone.data.open_source(TensorDataset(torch.rand(4, 1, 16, 16), torch.arange(4)), config)
+    assert "give labels=" in pairs.notes[0]
+    assert not icone.data.open_source(Pairs(), config).notes

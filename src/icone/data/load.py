@@ -273,7 +273,8 @@ def _notes(
     train: Dataset,
     config: PretrainConfig,
 ) -> list[str]:
-    notes, preparation = [], train.preparation
+    preparation = train.preparation
+    notes = list(source.notes)
     if isinstance(source, FolderSource) and source.labels is not None and config.labels is None:
         notes.append(f"the {len(class_names(source.labels))} subfolders are taken as classes")
     if skipped:

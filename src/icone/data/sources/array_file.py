@@ -68,6 +68,7 @@ class ArraySource(Source):
             ids=numbered_ids(count),
             labels=labels,
         )
+        self.notes = self._arrange.notes
         self.splits = _splits(self._store.headers)
         self._path = path
         self._array: Any = None

@@ -57,6 +57,8 @@ class Source(ABC):
     """The group of every sample (a patient, a plate), where it is known: no split parts a group."""
     assigned: tuple[str, ...] | None = None
     """The part that the user has assigned every sample to: train, val or test."""
+    notes: tuple[str, ...] = ()
+    """What was guessed or left out when the source was opened, a sentence each."""
     is_cacheable: ClassVar[bool] = True
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True

@@ -19,6 +19,8 @@ from icone.errors import InputError, printable
 
 IMAGE_KEYS = ("image", "img", "volume", "x", "pixel_values")
 """Names under which an item of a Dataset that is a dictionary holds its sample."""
+FEW_SLICES = 48
+"""A first axis shorter than this may as well be the channels of an image, as in multiplexed microscopy."""
 LABEL_ATTRIBUTES = ("targets", "labels")
 """Attributes under which torchvision's data sets, and those made after them, keep a label per sample."""
 
@@ -56,6 +58,7 @@ class ArrayObjectSource(ObjectSource):
         super().__init__(
             name=describe_object(data), spatial_dims=self._arrange.spatial_dims, ids=numbered_ids(len(array))
         )
+        self.notes = self._arrange.notes
 
     def _read(self, position: int) -> Sample:
         return Sample(self._arrange(self._array[position]))
@@ -69,6 +72,7 @@ class Arrangement:
     """
 
     def __init__(self, shape: tuple[int, ...], axes: str | None) -> None:
+        self.notes: tuple[str, ...] = ()
         self._order: tuple[int, ...] | None = None
         self._channel_axis = None
         if axes is not None:
@@ -79,6 +83,11 @@ class Arrangement:
         else:
             self._channel_axis = channel_axis(shape)
             self.spatial_dims = len(shape) - (self._channel_axis is not None)
+            if len(shape) == 3 and self.spatial_dims == 3 and shape[0] < FEW_SLICES:
+                self.notes = (
+                    f"one sample of the shape {shape} is taken for a volume of {shape[0]} slices; "
+                    "if these are channels of an image, give --axes CYX",
+                )
 
     def __call__(self, array: Array) -> Array:
         if self._order is not None:
@@ -113,16 +122,22 @@ class SequenceSource(ObjectSource):
         if count == 0:
             raise InputError(f"{describe_object(data)} is empty: there is nothing to learn from")
         name = describe_object(data)
+        labels, item = _labels_of(data, count), data[0]
         try:
-            first = as_sample(data[0])
+            first = as_sample(item)
         except InputError as error:
             raise InputError(f"cannot use sample 0 of {name}: {error}") from error
         super().__init__(
             name=name,
             spatial_dims=first.array.ndim - 1,
             ids=numbered_ids(count),
-            labels=_labels_of(data, count),
+            labels=labels,
         )
+        if labels is None and isinstance(item, (tuple, list)) and len(item) > 1:
+            self.notes = (
+                f"only the first part of every item of {name} is used; where the second is a label, give labels=…, or "
+                "let the data set have an attribute `targets` with one label per sample",
+            )
 
     def _read(self, position: int) -> Sample:
         with self._lock:
