@@ -144,10 +144,12 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING) -> M
     if given.method is not None:
         return _adopt_method(given.method, config, len(train), preparation)
     encoder = make_encoder(config, preparation, given)
+    at_once = min(config.batch_size, config.micro_batch or config.batch_size)
     if config.recipe != "paper":
-        encoder = convert_batch_norm(encoder, config.batch_size)
+        encoder = convert_batch_norm(encoder, at_once)
     rows = partial(method_class(config.method).encoder_rows, num_views=config.views)
-    fewest = check_batch_norm(encoder, (preparation.channels, *preparation.size), rows(config.batch_size))
+    smallest_pass = at_once if at_once == config.batch_size else (at_once + 1) // 2  # of micro-batches of nearly equal size
+    fewest = check_batch_norm(encoder, (preparation.channels, *preparation.size), rows(smallest_pass))
     setting = Setting(
         num_instances=len(train),
         batch_size=config.batch_size,

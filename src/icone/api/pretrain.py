@@ -341,7 +341,7 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts
         workers=config.workers,
         smallest_batch=method.smallest_batch,
     )
-    method.autocast_dtype = autocast_dtype(config, device)
+    method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
     return _Parts(method.to(device), make_views(config, data.preparation, given).to(device), loader)

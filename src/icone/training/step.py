@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -12,6 +12,7 @@ from icone.config import PretrainConfig
 from icone.data import Batch
 from icone.methods import Method
 from icone.nn import MovingStatistics
+from icone.nn.recomputation import micro_batches
 from icone.recipe import adamw_settings
 from icone.training.optimizer import build_optimizer, set_learning_rate
 from icone.views import Views
@@ -127,15 +128,14 @@ class TrainStep:
         self.batch_norms.begin()
         instances = sum(len(batch.index) for batch in batches)
         outputs = []  # referenced until the end, because a side stream reads them
-        for number, batch in enumerate(batches, 1):
-            views = self.views(batch.images, self.config.views)
+        for views, index, label, is_last in self._passes(batches):
             with self.hooks.forward():
-                terms = self.method(views, batch.index, batch.label, progress)
+                terms = self.method(views, index, label, progress)
             outputs.append(terms)
             with self.hooks.side_stream():
-                self.meter.add(terms, len(batch.index), self.count)
-            with self.hooks.last_backward() if number == len(batches) else nullcontext():
-                share = len(batch.index) / instances
+                self.meter.add(terms, len(index), self.count)
+            with self.hooks.last_backward() if is_last else nullcontext():
+                share = len(index) / instances
                 (terms["loss"] if share == 1 else terms["loss"] * share).backward()
             self.batch_norms.update()
         if not self.hooks.updates_weights:
@@ -144,6 +144,19 @@ class TrainStep:
             self.optimizer.step()
         self.method.after_step(progress)
         self.count += 1
+
+    def _passes(self, batches: Sequence[Batch]) -> Iterator[tuple[Tensor, Tensor, Tensor, bool]]:
+        """Views, indices and labels of what has a backward pass of its own, and whether it is the last of the step.
+
+        That is a batch, or one of its micro-batches if the loss is a sum over samples.
+        """
+        size = self.config.micro_batch
+        for number, batch in enumerate(batches, 1):
+            views = self.views.in_parts(batch.images, self.config.views, size)
+            parts = micro_batches if size is not None and self.method.sums_over_samples else lambda x, _: (x,)
+            each = list(zip(*(parts(x, size) for x in (views, batch.index, batch.label)), strict=True))
+            for part, (some_views, index, label) in enumerate(each, 1):
+                yield some_views, index, label, number == len(batches) and part == len(each)
 
     def tensors(self) -> list[Tensor]:
         """Everything that a step changes, but for random states and the position in the data."""
