@@ -148,7 +148,8 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING) -> M
     if config.recipe != "paper":
         encoder = convert_batch_norm(encoder, at_once)
     rows = partial(method_class(config.method).encoder_rows, num_views=config.views)
-    smallest_pass = at_once if at_once == config.batch_size else (at_once + 1) // 2  # of micro-batches of nearly equal size
+    # Micro-batches are of nearly equal size, also those of a smaller batch at the end of an epoch.
+    smallest_pass = at_once if at_once == config.batch_size else (at_once + 1) // 2
     fewest = check_batch_norm(encoder, (preparation.channels, *preparation.size), rows(smallest_pass))
     setting = Setting(
         num_instances=len(train),

@@ -175,8 +175,8 @@ class Method(nn.Module, ABC):
             raise InputError(f"views must be at least 2 (views of one instance are compared), got {setting.num_views}")
         if setting.batch_size < smallest_batch:
             raise UndefinedError(
-                f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: {cls.too_small}. "
-                "--batch-size 16 --micro-batch 1 is a batch of 16 in the memory of one"
+                f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: "
+                f"{cls.too_small}. --batch-size 16 --micro-batch 1 is a batch of 16 in the memory of one"
             )
         if cls.needs_labels and setting.labels is None:
             raise InputError(

@@ -146,7 +146,7 @@ class MovingAverageBatchNorm(nn.Module):
         return torch.stack([self.running_mean, self.running_var])
 
     def _refuse_recomputation(self) -> None:
-        """Refuse a forward pass inside a backward pass, unless it is known to repeat one: the averages have moved on."""
+        """Refuse a forward pass inside a backward pass, unless it repeats one: the averages have moved on."""
         if not self.repeats and torch._C._current_graph_task_id() != -1:  # there is no public name for it
             raise RuntimeError(
                 "a moving-average BatchNorm cannot be recomputed in the backward pass, because its averages include "
@@ -156,8 +156,6 @@ class MovingAverageBatchNorm(nn.Module):
 
     def _groups(self, x: Tensor) -> int:
         return 1 if self.gradient_rows is None else _groups(len(x), self.gradient_rows)
-
-
 
 
 class _NormaliseAndUpdate(torch.autograd.Function):

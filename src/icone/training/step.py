@@ -153,8 +153,8 @@ class TrainStep:
         size = self.config.micro_batch
         for number, batch in enumerate(batches, 1):
             views = self.views.in_parts(batch.images, self.config.views, size)
-            parts = micro_batches if size is not None and self.method.sums_over_samples else lambda x, _: (x,)
-            each = list(zip(*(parts(x, size) for x in (views, batch.index, batch.label)), strict=True))
+            at_once = len(batch.index) if size is None or not self.method.sums_over_samples else size
+            each = list(zip(*(micro_batches(x, at_once) for x in (views, batch.index, batch.label)), strict=True))
             for part, (some_views, index, label) in enumerate(each, 1):
                 yield some_views, index, label, number == len(batches) and part == len(each)
 

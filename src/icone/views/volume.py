@@ -94,7 +94,7 @@ class VolumePipeline(Views):
         for first in range(0, len(images), samples):
             part = images[first : first + samples].repeat_interleave(num_views, dim=0)
             rows = slice(first * num_views, first * num_views + len(part))
-            some = VolumeParameters(*(values if values is None else values[rows] for values in drawn))
+            some = drawn._replace(**{name: v[rows] for name, v in drawn._asdict().items() if v is not None})
             views.flatten(0, 1)[rows] = self.transform(part, some)
         return views
 

@@ -1,0 +1,163 @@
+"""Micro-batches give the gradient of the whole batch, for every method; activations that are computed again too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from icone.config import PretrainConfig, VolumeViews
+from icone.data import Batch
+from icone.methods import METHODS, Setting, build_method, option_texts
+from icone.nn import convert_batch_norm
+from icone.training.step import TrainStep
+from icone.views import Views
+from icone.views.volume import VolumePipeline
+
+CPU = torch.device("cpu")
+SAMPLES, CLASSES, BATCH = 12, 3, 8
+
+
+class Pairs(Views):
+    """Two views that differ, without random numbers."""
+
+    def augment(self, images: Tensor) -> Tensor:
+        return images + 0.1 * (torch.arange(len(images)) % 2)[:, None]
+
+    def plain(self, images: Tensor) -> Tensor:
+        return images
+
+
+class Counted(nn.Module):
+    """An encoder without BatchNorm that knows how many rows it has seen at a time."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.num_features = 6
+        self.layers = nn.Sequential(nn.Linear(5, 16), nn.GELU(), nn.Dropout(dropout), nn.Linear(16, 6))
+        self.rows: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows.append(len(x))
+        features: Tensor = self.layers(x)
+        return features
+
+
+def make_step(method: str, micro_batch: int | None, encoder: nn.Module | None = None, **settings: Any) -> TrainStep:
+    torch.manual_seed(0)
+    setting = Setting(
+        num_instances=SAMPLES, batch_size=BATCH, labels=torch.arange(SAMPLES) % CLASSES, num_classes=CLASSES
+    )
+    options = option_texts(METHODS[method].small_options)
+    built = build_method(method, Counted() if encoder is None else encoder, setting, options)
+    built.micro_batch = micro_batch
+    config = PretrainConfig(source="none", batch_size=BATCH, micro_batch=micro_batch, lr=1e-2, **settings)
+    step = TrainStep(built.train(), Pairs(), config, 10, CPU)
+    for group in step.optimizer.param_groups:
+        # A bias in front of a BatchNorm gets no gradient but for its rounding, of which Adam would make a whole step.
+        group["eps"] = 1e-2
+    return step
+
+
+def batch(step: int) -> Batch:
+    generator = torch.Generator().manual_seed(step)
+    index = torch.randperm(SAMPLES, generator=generator)[:BATCH]
+    images = torch.randn(SAMPLES, 5, generator=torch.Generator().manual_seed(99))
+    return Batch(images[index], index, index % CLASSES)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_five_steps_in_micro_batches_end_with_the_weights_of_the_plain_batch(method: str, micro_batch: int) -> None:
+    """Everything that a method keeps: weights, EMA copies, queues, centres, tables, statistics of its heads."""
+    plain, parts = make_step(method, None), make_step(method, micro_batch)
+    for number in range(5):
+        plain([batch(number)])
+        parts([batch(number)])
+    expected, found = (step.method.state_dict() for step in (plain, parts))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert parts.meter.means() == pytest.approx(plain.meter.means(), rel=1e-4, abs=1e-6)
+    moved = make_step(method, None).method.state_dict()["encoder.layers.0.weight"]
+    assert (expected["encoder.layers.0.weight"] - moved).abs().max() > 3e-4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_more_than_a_micro_batch_is_encoded_at_a_time_and_only_once_where_gradients_add_up(method: str) -> None:
+    network = Counted()
+    step = make_step(method, 2, network)
+    step([batch(0)])
+    rows = network.rows
+    assert max(rows) <= 4
+    passes = BATCH // 2
+    assert len(rows) == (passes if step.method.sums_over_samples else 2 * passes - 1)  # the last is still there
+
+
+@pytest.mark.parametrize("method", ["simclr", "icone", "diet"])
+def test_dropout_is_the_same_in_the_second_pass(method: str) -> None:
+    """The gradient of a micro-batch is that of the features that the loss has seen, dropped units included."""
+    torch.manual_seed(0)
+    network = Counted(dropout=0.5)
+    kept: list[Tensor] = []
+    network.layers[2].register_forward_hook(lambda _, inputs, output: kept.append((output == 0).detach()))
+    step = make_step(method, 2, network)
+    step([batch(0)])
+    passes = BATCH // 2
+    first, again = kept[:passes], kept[passes:][::-1]
+    assert len(again) == (0 if method == "diet" else passes - 1)
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=False))
+    assert len({tuple(one.flatten().tolist()) for one in first}) == passes  # each draws its own
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3])
+def test_moving_average_batchnorm_goes_on_from_one_micro_batch_to_the_next(micro_batch: int) -> None:
+    """As if they came one after another, and the second pass counts for nothing."""
+
+    def network() -> nn.Module:
+        torch.manual_seed(1)
+        encoder = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 6))
+        encoder.num_features = 6  # type: ignore[assignment]
+        return convert_batch_norm(encoder, micro_batch)
+
+    step = make_step("simclr", micro_batch, network())
+    for number in range(3):
+        one_by_one: Any = network()
+        one_by_one.load_state_dict(step.method.encoder.state_dict())
+        for part in step.views(batch(number).images, 2).tensor_split(-(-BATCH // micro_batch)):
+            one_by_one(part.flatten(0, 1))
+        step([batch(number)])
+        found, expected = averages(step.method.encoder), averages(one_by_one)
+        assert found["1.passes"] == (number + 1) * -(-BATCH // micro_batch)
+        for name in ("1.moving", "1.running_mean", "1.running_var", "1.passes"):
+            torch.testing.assert_close(found[name], expected[name])
+    assert found["1.gradient_means"].abs().min() > 0
+
+
+def averages(network: nn.Module) -> dict[str, Tensor]:
+    return {name: t.detach().clone() for name, t in network.state_dict().items() if name.startswith("1.")}
+
+
+def test_a_step_of_micro_batches_reads_nothing_back(no_host_traffic: type[TorchDispatchMode]) -> None:
+    step = make_step("simclr", 2)
+    step([batch(0)])
+    following = [batch(1)]
+    with no_host_traffic():
+        step(following)
+
+
+def test_views_of_volumes_are_the_same_made_in_parts() -> None:
+    pipeline = VolumePipeline(VolumeViews(), channels=1, size=(8, 8, 8))
+    images = torch.randint(0, 256, (5, 1, 8, 8, 8), dtype=torch.uint8)
+    results = []
+    for samples in (None, 2):
+        torch.manual_seed(3)
+        results.append(pipeline.in_parts(images, 2, samples))
+    torch.testing.assert_close(*results)
+    assert results[0].shape == (5, 2, 1, 8, 8, 8)
+
+
+def test_a_batch_that_is_too_small_names_micro_batches_as_a_way_out() -> None:
+    with pytest.raises(ValueError, match="--batch-size 16 --micro-batch 1"):
+        build_method("simclr", Counted(), Setting(num_instances=4, batch_size=1))
