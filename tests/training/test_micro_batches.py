@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from icone.config import PretrainConfig, VolumeViews
 from icone.data import Batch
+from icone.encoders import build_encoder
 from icone.methods import METHODS, Setting, build_method, option_texts
 from icone.nn import convert_batch_norm
 from icone.training.step import TrainStep
@@ -161,3 +162,48 @@ def test_views_of_volumes_are_the_same_made_in_parts() -> None:
 def test_a_batch_that_is_too_small_names_micro_batches_as_a_way_out() -> None:
     with pytest.raises(ValueError, match="--batch-size 16 --micro-batch 1"):
         build_method("simclr", Counted(), Setting(num_instances=4, batch_size=1))
+
+
+def volumes(micro_batch: int | None, checkpointed: bool, norm: str = "batch") -> TrainStep:
+    torch.manual_seed(0)
+    encoder = build_encoder("resnet10_3d", in_channels=1, spatial_dims=3, size=16, width=0.125, norm=norm)
+    convert_batch_norm(encoder, micro_batch or 4)
+    method = build_method("icone", encoder, Setting(num_instances=6, batch_size=4), ("hidden=16", "out=8"))
+    method.micro_batch = micro_batch
+    config = PretrainConfig(source="none", batch_size=4, micro_batch=micro_batch)
+    pipeline = VolumePipeline(VolumeViews(), channels=1, size=(16, 16, 16))
+    step = TrainStep(method.train(), pipeline, config, 10, CPU)
+    if checkpointed:
+        assert step.checkpoint_activations() is None
+    return step
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_checkpointed_steps_of_volumes_are_the_same_steps(micro_batch: int | None) -> None:
+    """Moving-average BatchNorm included: weights, statistics and what it averages of gradients, bit for bit."""
+    states = []
+    for checkpointed in (False, True):
+        step = volumes(micro_batch, checkpointed)
+        torch.manual_seed(1)
+        for _ in range(3):
+            images = torch.rand(4, 1, 16, 16, 16)
+            step([Batch(images, torch.tensor([3, 0, 5, 1]), torch.full((4,), -1))])
+        states.append(step.method.state_dict())
+    assert all(torch.equal(value, states[0][name]) for name, value in states[1].items())
+
+
+def test_checkpointing_keeps_fewer_activations() -> None:
+    kept = []
+    for checkpointed in (False, True):
+        method = volumes(None, checkpointed).method
+        seen: dict[int, int] = {}
+
+        def keep(tensor: Tensor, seen: dict[int, int] = seen) -> Tensor:
+            seen[tensor.data_ptr()] = tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            method.encoder(torch.rand(2, 1, 16, 16, 16))
+        weights = {p.data_ptr() for p in method.parameters()}
+        kept.append(sum(size for place, size in seen.items() if place not in weights))
+    assert kept[1] < kept[0] / 2

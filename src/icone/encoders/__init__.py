@@ -1,6 +1,6 @@
 """Networks that turn samples into representations, by name."""
 
-from icone.encoders.regions import Region, regions
+from icone.encoders.regions import Region, checkpoint_activations, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
@@ -22,6 +22,7 @@ __all__ = [
     "adopt_encoder",
     "build_encoder",
     "check_batch_norm",
+    "checkpoint_activations",
     "num_features",
     "regions",
     "register_encoder",

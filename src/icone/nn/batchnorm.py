@@ -246,7 +246,38 @@ def _scale(x: Tensor, weight: Tensor | None, bias: Tensor | None, moving: Tensor
     return _affine(x, scale, -moving[0] * scale if bias is None else bias - moving[0] * scale)
 
 
+SLICED_ELEMENTS, SLICE_CHANNELS = 2**27, 16
+"""From so many numbers on, an input is taken so many channels at a time in the backward pass, because what is computed
+in between would take several times its memory. Channels are independent, and 16 fill what a GPU loads at once."""
+
+
 def _backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    moving: Tensor,
+    gradient_means: Tensor,
+    gradient_rate: Tensor,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """`_backward_of_channels`, of few channels at a time where the input is large and nothing is compiled."""
+    if torch.compiler.is_compiling() or x.numel() < SLICED_ELEMENTS or x.shape[1] <= SLICE_CHANNELS:
+        return _backward_of_channels(gradient, x, weight, moving, gradient_means, gradient_rate, groups, eps)
+    inner, others = torch.empty_like(x), []
+    for first in range(0, x.shape[1], SLICE_CHANNELS):
+        some = slice(first, first + SLICE_CHANNELS)
+        own = None if weight is None else weight[some]
+        inner[:, some], *rest = _backward_of_channels(
+            gradient[:, some], x[:, some], own, moving[:, some], gradient_means[:, some], gradient_rate, groups, eps
+        )
+        others.append(rest)
+    of_weight, of_bias, change = zip(*others, strict=True)
+    of_parameters = (None, None) if weight is None else (torch.cat(of_weight), torch.cat(of_bias))
+    return inner, *of_parameters, torch.cat(change, 1)
+
+
+def _backward_of_channels(
     gradient: Tensor,
     x: Tensor,
     weight: Tensor | None,

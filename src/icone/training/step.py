@@ -10,6 +10,7 @@ from torch import Tensor
 
 from icone.config import PretrainConfig
 from icone.data import Batch
+from icone.encoders import checkpoint_activations
 from icone.methods import Method
 from icone.nn import MovingStatistics
 from icone.nn.recomputation import micro_batches
@@ -116,6 +117,13 @@ class TrainStep:
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
         self.hooks = StepHooks()
+        self.is_checkpointed = False
+        """Whether the backward pass computes activations of the encoder again."""
+
+    def checkpoint_activations(self) -> str | None:
+        """Compute activations of the encoder again from now on; a note where that saves little memory."""
+        self.is_checkpointed = True
+        return checkpoint_activations(self.method.encoder)
 
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
