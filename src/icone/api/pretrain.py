@@ -114,7 +114,7 @@ def pretrain(
     check_start(run, resume, extend)
     _check_outside_data(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
-    with own_randomness(pick_device(config.device)), memory_errors():
+    with own_randomness(pick_device(config.device)), memory_errors(config):
         if going_on:
             going_on.changes(load_book(run), config, run)
         data = _load(config, console, source, given_labels)
@@ -152,7 +152,7 @@ def pretrain_many(
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     together = [waiting] if side_by_side else [[one] for one in waiting]
-    with own_randomness(device), memory_errors():
+    with own_randomness(device), memory_errors(first):
         data = _load(first, console, first.source)
         for group in together:
             _train_together(group, data, resume, console)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from icone.nn.batchnorm import MovingAverageBatchNorm
 
 Contexts = tuple[AbstractContextManager[None], AbstractContextManager[None]]
+_random_networks: WeakSet[nn.Module] = WeakSet()
+"""Networks that have drawn random numbers on a GPU, as the steps before a capture show."""
 
 
 class Recomputation:
@@ -35,14 +38,12 @@ class Recomputation:
     def __init__(self, network: nn.Module, function: Callable[..., Tensor]) -> None:
         """`network` holds the buffers and BatchNorm layers of the function."""
         self.network, self.function = network, function
-        self.is_random = False
-        """Whether the function has drawn random numbers on a GPU."""
 
     def __call__(self, *inputs: Any, **named: Any) -> Tensor:
         if not torch.is_grad_enabled():
             return self.function(*inputs, **named)
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        if capturing and self.is_random:
+        if capturing and self.network in _random_networks:
             raise RuntimeError(
                 "a network that draws random numbers, as dropout does, cannot compute its activations again in a "
                 "captured step"
@@ -58,7 +59,8 @@ class Recomputation:
             context_fn=lambda: same_state(self.network),
             **named,
         )
-        self.is_random = self.is_random or drawn != (_random_numbers_drawn(tensors) if not capturing else None)
+        if not capturing and drawn != _random_numbers_drawn(tensors):
+            _random_networks.add(self.network)
         if [value._version for value in tensors] != before:
             raise RuntimeError(
                 f"{type(self.network).__name__} changes its input in place, so that its activations cannot be computed "
