@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from icone.api.build import memory_errors
 from icone.config import PretrainConfig, VolumeViews
-from icone.data import Batch
-from icone.encoders import build_encoder
+from icone.data import Batch, Loader
+from icone.encoders import build_encoder, checkpoint_activations
+from icone.errors import NotEnoughMemory
 from icone.methods import METHODS, Setting, build_method, option_texts
-from icone.nn import convert_batch_norm
+from icone.nn import Recomputation, convert_batch_norm
+from icone.training.engine import EagerEngine
 from icone.training.step import TrainStep
 from icone.views import Views
 from icone.views.volume import VolumePipeline
@@ -207,3 +211,96 @@ def test_checkpointing_keeps_fewer_activations() -> None:
         weights = {p.data_ptr() for p in method.parameters()}
         kept.append(sum(size for place, size in seen.items() if place not in weights))
     assert kept[1] < kept[0] / 2
+
+
+def test_a_step_that_does_not_fit_is_tried_again_with_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the failed attempt changed is undone: random numbers, position in the data, meter."""
+    engines, said = [], []
+    for failing in (False, True):
+        step = volumes(None, checkpointed=not failing)
+        samples = Samples(torch.rand(6, 1, 16, 16, 16))
+        loader = Loader(samples, 4, seed=0)  # type: ignore[arg-type]
+        loader.begin(0)
+        engine = EagerEngine(step, loader)
+        engine.tell = said.append
+        if failing:
+            update = step.batch_norms.update
+
+            def out_of_memory(step: TrainStep = step, update: Any = update) -> None:
+                if not step.is_checkpointed:
+                    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+                update()
+
+            monkeypatch.setattr(step.batch_norms, "update", out_of_memory)
+        torch.manual_seed(5)
+        engine._try((4,))
+        engine((2,))
+        engines.append(engine)
+    expected, found = ([*engine.step.tensors(), engine.loader.position] for engine in engines)
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert ["--checkpoint-activations on" in text for text in said] == [True]
+
+
+class Samples:
+    """A data set in memory."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.images, self.labels = images, torch.full((len(images),), -1)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def test_a_network_of_one_s_own_is_checkpointed_by_its_blocks() -> None:
+    torch.manual_seed(0)
+
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Dropout(0.5))
+
+    network = nn.Sequential(nn.Linear(5, 5), block(), block())
+    other = deepcopy(network)
+    assert checkpoint_activations(other) is None
+    assert [isinstance(part.forward, Recomputation) for part in other] == [False, True, True]
+    x = torch.randn(6, 5)
+    for one in (network, other):
+        torch.manual_seed(1)
+        one(x).sin().sum().backward()
+    for (name, ours), theirs in zip(other.named_parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, msg=name)
+    torch.testing.assert_close(dict(other.named_buffers()), dict(network.named_buffers()))
+    assert "saves little memory" in (checkpoint_activations(Counted().layers[0]) or "")
+
+
+def test_what_changes_its_input_in_place_is_refused() -> None:
+    network = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3))
+    with pytest.raises(RuntimeError, match="inplace=False"):
+        Recomputation(network, network)(torch.randn(2, 3))
+
+
+def test_large_inputs_of_batchnorm_are_taken_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for most in (2**27, 1):
+        monkeypatch.setattr("icone.nn.batchnorm.SLICED_ELEMENTS", most)
+        torch.manual_seed(0)
+        layer: Any = convert_batch_norm(nn.BatchNorm3d(40), 1)
+        nn.init.normal_(layer.weight)
+        x = torch.randn(2, 40, 2, 3, 2, requires_grad=True)
+        (layer(x) ** 3).sum().backward()
+        results.append([x.grad, layer.weight.grad, layer.bias.grad, layer.gradient_means])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"batch_size": 16, "size": 256}, ["--micro-batch 8", "now 16 samples", "--size (now 256)"]),
+        ({"batch_size": 16, "micro_batch": 1}, ["--checkpoint-activations on"]),
+        ({"checkpoint_activations": "on"}, ["computed again already"]),
+    ],
+)
+def test_out_of_memory_names_the_flags_that_help(settings: dict[str, Any], flags: list[str]) -> None:
+    with pytest.raises(NotEnoughMemory) as raised, memory_errors(PretrainConfig(source="none", **settings)):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes. Error code 12")
+    assert all(flag in str(raised.value) for flag in [*flags, "allocate 99 bytes", "GB are free"])
+    assert ("--micro-batch" in str(raised.value)) == ("now 16 samples" in flags)
