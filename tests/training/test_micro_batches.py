@@ -215,7 +215,8 @@ def test_checkpointing_keeps_fewer_activations() -> None:
 
 def test_a_step_that_does_not_fit_is_tried_again_with_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the failed attempt changed is undone: random numbers, position in the data, meter."""
-    engines, said = [], []
+    engines: list[EagerEngine] = []
+    said: list[str] = []
     for failing in (False, True):
         step = volumes(None, checkpointed=not failing)
         samples = Samples(torch.rand(6, 1, 16, 16, 16))
