@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -21,6 +22,8 @@ class Setting:
     batch_size: int = 1
     num_views: int = 2
     epochs: int = 100
+    diversity_flops: float = math.inf
+    """Floating-point operations that a step can afford for the diversity loss of the anchors."""
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
     labels: Tensor | None = None
@@ -70,6 +73,8 @@ class Method(nn.Module, ABC):
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
 
+    notes: tuple[str, ...] = ()
+    """What the user should know about how the method was set up."""
     smallest_batch: int
     """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
