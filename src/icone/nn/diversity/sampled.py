@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -67,11 +67,10 @@ def affordable_orthogonality(shape: tuple[int, int], flops: float, *, normalisat
     """
     if normalisation not in ("pair", "anchor"):
         raise unknown_name("normalisation", normalisation, ("pair", "anchor"))
-    n, d = shape
+    (n, d), options = shape, {"normalisation": cast(Any, normalisation)}
     if 3 * n * n * d <= flops:
-        return partial(orthogonality, normalisation=normalisation)
-    rows = max(FEWEST_ROWS, int(flops / (6 * n * d)))
-    return partial(sampled_orthogonality, normalisation=normalisation, rows=rows)
+        return partial(orthogonality, **options)
+    return partial(sampled_orthogonality, **options, rows=max(FEWEST_ROWS, int(flops / (6 * n * d))))
 
 
 def _sampled_sums(unit: Tensor, chosen: Tensor, block: int) -> tuple[Tensor, Tensor]:
