@@ -19,12 +19,12 @@ from icone.config import OBJECT, PretrainConfig, is_object
 from icone.data import Data, Preparation, Source
 from icone.data.memory import free_bytes
 from icone.data.sources.objects import describe_object
-from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, num_features
+from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forward_flops, num_features
 from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, method_class, option_texts, register
 from icone.nn import convert_batch_norm
-from icone.recipe import initial_scale
+from icone.recipe import DIVERSITY_FLOPS, initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
 from icone.validation import refused
 from icone.views import CustomViews, Views, build_views
@@ -158,6 +158,7 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING) -> M
         batch_size=config.batch_size,
         num_views=config.views,
         epochs=config.epochs,
+        diversity_flops=_diversity_flops(encoder, config, preparation),
         initial_scale=initial_scale(config.lr, config.recipe),
         labels=train.labels if (train.labels >= 0).all() else None,
         num_classes=len(train.class_names),
@@ -166,6 +167,14 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING) -> M
     of_encoder = next(batch_size for batch_size in itertools.count(1) if rows(batch_size) >= fewest)
     method.smallest_batch = max(method.smallest_batch, of_encoder)
     return method
+
+
+def _diversity_flops(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> float:
+    """What a step can afford for the diversity loss: what its encoder takes, or a little more on a fast device."""
+    passes = 3 * config.batch_size * config.views  # a backward pass takes twice the forward pass
+    kind = pick_device(config.device).type
+    own = passes * forward_flops(encoder, (preparation.channels, *preparation.size))
+    return max(own, DIVERSITY_FLOPS["cpu" if kind == "cpu" else "cuda"])
 
 
 def _adopt_method(method: Method, config: PretrainConfig, samples: int, preparation: Preparation) -> Method:

@@ -282,6 +282,8 @@ def _prepare(
         if going_on.extend:
             say(f"extending: {change if change else 'the files are the same'}")
             rows = change.rows
+    for note in parts.method.notes:
+        say(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
@@ -420,7 +422,7 @@ def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
             "instances": len(data.train),
             "held_out": len(data.test) if data.test else 0,
             "skipped": data.skipped,
-            "notes": data.notes,
+            "notes": [*data.notes, *method.notes],
             "preparation": data.preparation.to_json(),
         },
         "views": views.describe(),

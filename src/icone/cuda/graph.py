@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from icone.cuda.deferred_gradients import defer_weight_gradients
-from icone.cuda.overlap import OverlapHooks
+from icone.cuda.deferred_gradients import WeightGradientStream, defer_weight_gradients
 from icone.cuda.replacement import replace_layers
 from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
@@ -21,7 +20,7 @@ from icone.errors import InputError, is_out_of_memory
 from icone.methods import IConE, Method
 from icone.training.context import RunContext
 from icone.training.engine import Engine, Sizes
-from icone.training.step import StepHooks, TrainStep
+from icone.training.step import TrainStep
 from icone.views import Views
 
 WARM_UPS = 3
@@ -54,14 +53,14 @@ class CapturedEngine(Engine):
         self.failed = False
         self.events: list[torch.cuda.Event] = []
         self.steps = 0
-        self.hooks: list[OverlapHooks] = []
-        """Their tensors and streams are part of the graphs and must live as long."""
+        self.side_streams: list[WeightGradientStream] = []
+        """They are part of the graphs and must live as long."""
         self._prepare_step(compiled)
 
     def _prepare_step(self, compiled: bool) -> None:
         step = self.step
         self.original_layers = prepare_step(step, self.options)
-        if not defers_gradients(step, self.options):  # nothing on a side stream reads buffers that could be used again
+        if not self.original_layers:  # nothing on a side stream reads buffers that could be used again
             self.options = dataclasses.replace(self.options, deferred_gradients=False)
         self.parts = compile_parts(step.method, step.views, self.options) if compiled else []
 
@@ -88,7 +87,8 @@ class CapturedEngine(Engine):
             if not self._may_save_memory(error):
                 raise
         self.graphs.clear()  # outside of the handler, because the error holds what the step had allocated
-        self.hooks.clear()
+        self.side_streams.clear()
+        self.step.last_backward = nullcontext
         undo(self.parts)
         replace_layers(self.step.method, self.original_layers.get)
         self._save_memory()
@@ -114,18 +114,17 @@ class CapturedEngine(Engine):
                 self._prepare(sizes)
             else:
                 self.warn(f"steps run uncaptured, many times slower at small batches, because of {reason}")
-                self.failed, self.step.hooks = True, StepHooks()
+                self.failed, self.step.last_backward = True, nullcontext
                 replace_layers(self.step.method, self.original_layers.get)
 
     def _capture(self, sizes: Sizes) -> torch.cuda.CUDAGraph:
         """Warm up, capture, and restore everything that these steps changed."""
         restore = self._snapshot()
         graph = torch.cuda.CUDAGraph()
-        if self.step.clip is None:  # clipping needs all gradients before the first update
-            self.hooks.append(
-                OverlapHooks(self.step.optimizer, self.step.method, self.loader.device, self.options, alone=self.alone)
-            )
-            self.step.hooks = self.hooks[-1]
+        if self.original_layers and self.alone:  # several runs fill the GPU without it
+            self.side_streams.append(WeightGradientStream(self.loader.device))
+            trained = [p for p in self.step.method.parameters() if p.requires_grad]
+            self.step.last_backward = partial(self.side_streams[-1].during_backward, trained)
         try:
             with many_recompiles():
                 for _ in range(WARM_UPS):
@@ -133,8 +132,6 @@ class CapturedEngine(Engine):
             # Threads that read data ahead allocate pinned memory meanwhile: only this one must not.
             with torch.cuda.graph(graph, self.pool, self.context.stream, capture_error_mode="thread_local"):
                 self._step(sizes)
-            for hooks in self.hooks[-1:]:
-                hooks.after_capture()
         except Exception:
             self.context.replace_generator()
             raise
@@ -156,28 +153,16 @@ def prepare_step(step: TrainStep, options: CudaOptions) -> dict[nn.Module, nn.Mo
     """Replace layers of the step's networks as the options say; the result has the old layer of every new one."""
     if isinstance(step.method, IConE):
         step.method.side_stream.enabled = options.diversity_stream
-    if not (defers_gradients(step, options) or (options.cast_weights and may_defer(step))):
+    if not options.deferred_gradients or step.is_checkpointed:  # memory matters more there
+        return {}
+    if step.config.accumulate > 1 or step.config.micro_batch is not None:  # which would add up gradients in order
         return {}
     return defer_weight_gradients(step.method, column_sum_kernel=options.column_sum_kernel)
 
 
-def may_defer(step: TrainStep) -> bool:
-    """Whether every weight takes part once in a step, and no memory is saved at the cost of time."""
-    pieces = step.config.accumulate > 1 or step.config.micro_batch is not None
-    return step.clip is None and not pieces and not step.is_checkpointed
-
-
-def defers_gradients(step: TrainStep, options: CudaOptions) -> bool:
-    """Whether weight gradients are computed on a side stream."""
-    return options.deferred_gradients and may_defer(step)
-
-
 def compile_options(options: CudaOptions) -> dict[str, Any]:
     """Options of torch.compile."""
-    chosen: dict[str, Any] = {
-        "combo_kernels": options.combo_kernels,  # casts of many small weights become few kernels
-        "fallback_random": True,  # the random numbers of the uncompiled code
-    }
+    chosen: dict[str, Any] = {"fallback_random": True}  # the random numbers of the uncompiled code
     if options.deferred_gradients:  # a side stream may still read memory that the compiler would use again
         chosen |= {"allow_buffer_reuse": False, "inplace_buffers": False}
     return chosen

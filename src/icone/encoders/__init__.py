@@ -9,6 +9,7 @@ from icone.encoders.registry import (
     adopt_encoder,
     build_encoder,
     check_batch_norm,
+    forward_flops,
     num_features,
     register_encoder,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "build_encoder",
     "check_batch_norm",
     "checkpoint_activations",
+    "forward_flops",
     "num_features",
     "regions",
     "register_encoder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -22,6 +23,8 @@ class Setting:
     batch_size: int = 1
     num_views: int = 2
     epochs: int = 100
+    diversity_flops: float = math.inf
+    """Floating-point operations that a step can afford for the diversity loss of the anchors."""
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
     labels: Tensor | None = None
@@ -75,6 +78,8 @@ class Method(nn.Module, ABC):
     """Whether loss and head are means over the samples of the batch and nothing else, so that micro-batches need no
     second pass: their gradients add up to that of the batch. A term over the whole dataset would be computed for each
     micro-batch, so a method that has one says False."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about how the method was set up."""
     smallest_batch: int
     """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
