@@ -99,21 +99,21 @@ def _count(method: Method) -> tuple[int, int]:
 def method_table() -> Table:
     """All methods at a glance; memory is that of weights, gradients and moments beyond the encoder's."""
     caption = (
-        "+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes. Micro-batches (--micro-batch) give the "
-        "gradient of the batch: exact by adding up, or by encoding each a second time."
+        "+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes. passes: how often --micro-batch encodes a "
+        "sample to get the gradient of the whole batch; 2: again, with the gradient of its features"
     )
     table = Table(box=box.SIMPLE, caption=caption)
     table.add_column("method", no_wrap=True)
     table.add_column("what prevents collapse")
     table.add_column("min B", justify="right")
-    table.add_column("micro-batches", no_wrap=True)
+    table.add_column("passes", justify="right")
     table.add_column("labels", no_wrap=True)
     table.add_column("+parameters", justify="right", no_wrap=True)
     table.add_column("+memory", justify="right", no_wrap=True)
     for row in capabilities():
         labels = "needed" if row.needs_labels else "none"
         parameters, memory = f"{row.extra_parameters / 1e6:.2f} M", f"{row.extra_bytes / 1e6:.0f} MB"
-        passes = "second pass" if row.second_pass else "add up"
+        passes = "2" if row.second_pass else "1"
         table.add_row(row.name, row.prevents_collapse, str(row.smallest_batch), passes, labels, parameters, memory)
     return table
 
