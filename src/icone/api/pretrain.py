@@ -23,7 +23,7 @@ from icone.api.build import (
     autocast_dtype,
     describe_objects,
     make_method,
-    make_views,
+    make_training_views,
     memory_errors,
     own_randomness,
     pick_device,
@@ -344,7 +344,7 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts
     method.autocast_dtype = autocast_dtype(config, device)
     if device.type == "cuda":
         cuda.prepare_network(method)
-    return _Parts(method.to(device), make_views(config, data.preparation, given).to(device), loader)
+    return _Parts(method.to(device), make_training_views(config, data.preparation, given).to(device), loader)
 
 
 def _callbacks(

@@ -1,5 +1,6 @@
 """Networks that turn samples into representations, by name."""
 
+from icone.encoders.feature_map import feature_map, map_shape
 from icone.encoders.regions import Region, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
@@ -22,6 +23,8 @@ __all__ = [
     "adopt_encoder",
     "build_encoder",
     "check_batch_norm",
+    "feature_map",
+    "map_shape",
     "num_features",
     "regions",
     "register_encoder",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from icone.encoders import Region
 from icone.errors import InputError, UndefinedError
+
+Reads = Literal["features", "feature map", "tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,8 @@ class Setting:
     epochs: int = 100
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
+    sample_shape: tuple[int, ...] = ()
+    """(C, *size) of a sample, for methods that reconstruct samples."""
     labels: Tensor | None = None
     """Class of every instance, shape (N,); only supervised methods need it."""
     num_classes: int = 0
@@ -36,6 +40,8 @@ class Learning:
     """A batch size at which the method learns well."""
     gain: float = 0.0
     """Points of the linear probe that every seed gains at least over its untrained encoder."""
+    terms: dict[str, object] = field(default_factory=dict)
+    """Data and encoder of its own, where the method cannot use those of the comparison."""
     options: dict[str, object] = field(default_factory=dict)
     """Options that suit 240 samples and an encoder of 0.2 M parameters: wide heads would take most of the time."""
 
@@ -57,6 +63,8 @@ class Method(nn.Module, ABC):
     prevents_collapse: ClassVar[str]
     """What keeps the embeddings of different instances apart, in a few words: a column of `icone methods`."""
     needs_labels: ClassVar[bool] = False
+    reads: ClassVar[Reads] = "features"
+    """What it reads of an encoder: features, which any has; the last feature map; the tokens of a transformer."""
     max_gradient_norm: ClassVar[float | None] = None
     """Clipping that belongs to the method; the configuration may override it."""
     paper_options: ClassVar[dict[str, object]] = {}
@@ -147,10 +155,13 @@ class Method(nn.Module, ABC):
 
     def run_encoder(self, encoder: nn.Module, views: Tensor) -> Tensor:
         """Like `encode`, for an encoder of the method's own, such as a moving copy."""
-        enabled = self.autocast_dtype is not None
-        with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
+        with self.autocast(views.device):
             features: Tensor = encoder(views.flatten(0, 1))
         return features.float().reshape(*views.shape[:2], -1)
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """Around forward passes of networks: the arithmetic of `autocast_dtype`."""
+        return torch.autocast(device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
     @classmethod
     def _check(cls, setting: Setting, smallest_batch: int) -> None:
