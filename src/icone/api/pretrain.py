@@ -365,7 +365,8 @@ def _callbacks(
         sample_bytes=dataset.preparation.nbytes,
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
-    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
+    alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
+    return [probe, *loggers, alarm]
 
 
 def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None) -> _Known:

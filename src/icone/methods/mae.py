@@ -36,7 +36,7 @@ class MAE(Method):
     learning: ClassVar[Learning] = Learning(
         batch_size=4,
         gain=1,
-        terms={"source": "synthetic:cells@64x500", "encoder": "vit_tiny_patch16_224"},
+        terms={"source": "synthetic:cells@96x500", "encoder": "test_vit", "features": None},
         options={"decoder_width": 96, "decoder_depth": 2},
     )
     prevents_collapse: ClassVar[str] = "reconstructing hidden parts of a sample"
@@ -124,7 +124,8 @@ def patches_of(images: Tensor, patch: tuple[int, int]) -> Tensor:
     tensor([2., 3., 6., 7.])
     """
     p, q = patch
-    return images.unflatten(3, (-1, q)).unflatten(2, (-1, p)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    grid: Tensor = images.unflatten(3, (-1, q)).unflatten(2, (-1, p)).permute(0, 2, 4, 1, 3, 5)
+    return grid.flatten(3).flatten(1, 2)
 
 
 def sine_cosine(grid: tuple[int, int], width: int) -> Tensor:

@@ -28,7 +28,7 @@ class NPID(Method):
     name: ClassVar[str] = "npid"
     title: ClassVar[str] = "NPID"
     small_options: ClassVar[dict[str, object]] = {"out": 16}
-    learning: ClassVar[Learning] = Learning(batch_size=4, gain=10)
+    learning: ClassVar[Learning] = Learning(batch_size=4, gain=1)
     prevents_collapse: ClassVar[str] = "negatives from a memory bank of all instances"
     per_instance: ClassVar[tuple[str, ...]] = ("memory",)
 
