@@ -22,7 +22,7 @@ class DCL(Method):
     name: ClassVar[str] = "dcl"
     title: ClassVar[str] = "DCL"
     small_options: ClassVar[dict[str, object]] = {"hidden": 32, "out": 16}
-    learning: ClassVar[Learning] = Learning(batch_size=16, gain=15, options={"hidden": 512, "temperature": 0.5})
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=10, options={"hidden": 512, "temperature": 0.5})
     prevents_collapse: ClassVar[str] = "negatives from the batch"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = "DCL's negatives come from the batch: at batch size 1 its denominator is empty"

@@ -23,7 +23,7 @@ class SogCLR(Method):
     name: ClassVar[str] = "sogclr"
     title: ClassVar[str] = "SogCLR"
     small_options: ClassVar[dict[str, object]] = {"hidden": 32, "out": 16}
-    learning: ClassVar[Learning] = Learning(batch_size=16, gain=15, options={"hidden": 512, "temperature": 0.5})
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=10, options={"hidden": 512, "temperature": 0.5})
     prevents_collapse: ClassVar[str] = "negatives from the batch, weighted by a remembered denominator"
     min_batch_size: ClassVar[int] = 2
     too_small: ClassVar[str] = (
