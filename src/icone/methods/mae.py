@@ -40,6 +40,7 @@ class MAE(Method):
         options={"decoder_width": 96, "decoder_depth": 2},
     )
     prevents_collapse: ClassVar[str] = "reconstructing hidden parts of a sample"
+    sums_over_samples = True
     reads: ClassVar[Reads] = "tokens"
 
     positions: Tensor

@@ -30,6 +30,7 @@ class NPID(Method):
     small_options: ClassVar[dict[str, object]] = {"out": 16}
     learning: ClassVar[Learning] = Learning(batch_size=4, gain=1)
     prevents_collapse: ClassVar[str] = "negatives from a memory bank of all instances"
+    sums_over_samples = True
     per_instance: ClassVar[tuple[str, ...]] = ("memory",)
 
     memory: Tensor

@@ -35,6 +35,7 @@ class SimMIM(Method):
     title: ClassVar[str] = "SimMIM"
     learning: ClassVar[Learning] = Learning(batch_size=4, gain=1)
     prevents_collapse: ClassVar[str] = "reconstructing hidden parts of a sample"
+    sums_over_samples = True
     reads: ClassVar[Reads] = "feature map"
 
     def __init__(
