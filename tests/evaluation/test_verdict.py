@@ -117,7 +117,8 @@ def test_runs_with_known_probes_without_labels(name: str) -> None:
 # What the live probe finds of runs whose probes are known, at the number of samples it has: RankMe before, the share of
 # it that is left, recognition now and before training. Shares of so few samples follow from those of all samples, for
 # features whose spectrum is a power law; docs/decisions/verdict.md says which numbers are assumed. Variance rank is
-# set to 5, so that the rule for one direction takes no part. Recognition of single samples spreads by 0.2 around its mean.
+# set to 5, so that the rule for one direction takes no part. Recognition of single samples
+# spreads by 0.2 around its mean.
 LIVE: dict[str, tuple[bool, int, float, float, float, float]] = {
     "blood cells, ViT at 3e-4": (True, 46, 27.0, 0.28, 0.53, 0.525),
     "adrenal, as printed, B = 1": (True, 237, 127.0, 0.02, 0.564, 0.538),
