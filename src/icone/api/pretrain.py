@@ -23,7 +23,7 @@ from icone.api.build import (
     autocast_dtype,
     describe_objects,
     make_method,
-    make_views,
+    make_training_views,
     memory_errors,
     own_randomness,
     pick_device,
@@ -346,7 +346,7 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts
     method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
-    return _Parts(method.to(device), make_views(config, data.preparation, given).to(device), loader)
+    return _Parts(method.to(device), make_training_views(config, data.preparation, given).to(device), loader)
 
 
 def _callbacks(
@@ -367,7 +367,8 @@ def _callbacks(
         sample_bytes=dataset.preparation.nbytes,
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
-    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
+    alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
+    return [probe, *loggers, alarm]
 
 
 def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None) -> _Known:
