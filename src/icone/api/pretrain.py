@@ -74,6 +74,7 @@ def pretrain(
     method: Any = "icone",
     options: Any = (),
     labels: Any = None,
+    groups: Any = None,
     callbacks: Sequence[Callback | Callable[[Row], object]] = (),
     out: str | Path | None = None,
     resume: bool = False,
@@ -93,6 +94,7 @@ def pretrain(
     - `method`: a name, a class, or an instance that was built for this data.
     - `options`: settings of the method, as a dictionary or as texts `name=value`.
     - `labels`: a CSV, a sequence with one label per sample, or a mapping from ids to labels.
+    - `groups`: the group of every sample (patient, well), a sequence or a mapping from ids; no split parts a group.
     - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
     - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …).
 
@@ -117,7 +119,7 @@ def pretrain(
     with own_randomness(pick_device(config.device)), memory_errors(config):
         if going_on:
             going_on.changes(load_book(run), config, run)
-        data = _load(config, console, source, given_labels)
+        data = _load(config, console, source, given_labels, groups)
         parts = _build(config, data.data, given)
         with run.locked(), choose_display(console) as display:
             check_start(run, resume, extend)  # somebody may have been quicker
@@ -371,9 +373,9 @@ def _callbacks(
     return [probe, *loggers, alarm]
 
 
-def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None) -> _Known:
+def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None, groups: Any = None) -> _Known:
     with console.status("reading data") as status:
-        opened = open_source(source, config, labels)
+        opened = open_source(source, config, labels, groups)
         data = load_data(
             config,
             source=opened,
