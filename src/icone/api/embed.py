@@ -129,6 +129,8 @@ def embed(
         refuse_own_file(target)
     data = run.config.source if source is None else source
     config = dataclasses.replace(run.config, labels=None, skip_unreadable=skip_unreadable)
+    if source is not None:  # patterns choose among the files of the run's own folder
+        config = dataclasses.replace(config, include=(), exclude=())
     if cache is not None:
         config = dataclasses.replace(config, cache=cache)
     if data_root is not None:
