@@ -237,8 +237,12 @@ def ome_zarr_images(version: str, axes: str, shape: tuple[int, ...]) -> Callable
                 scaler=None,
                 scale=dict(zip(axes, scale, strict=True)),
                 axes_units={a: "micrometer" for a in axes if a != "c"},
-                metadata={"omero": {"channels": channels}},
             )
+            about = {"omero": {"channels": channels}}
+            if version == "0.4":
+                group.attrs.update(about)
+            else:
+                group.attrs["ome"] = {**group.attrs["ome"], **about}  # type: ignore[dict-item]
 
     return write
 
