@@ -55,6 +55,9 @@ def main(folder: Path) -> dict[str, str | None]:
     assert result["trained"]["linear_probe"] is not None
     assert "<table" in run._repr_html_()
     (folder / "volumes.zarr").mkdir()
+    (folder / "volumes.h5").write_bytes(b"")
+    (folder / "nrrd").mkdir()
+    (folder / "nrrd" / "a.nrrd").write_bytes(b"NRRD0004\n")
     for series in ("one", "two"):
         (folder / "dicom" / series).mkdir(parents=True)
         (folder / "dicom" / series / "slice.dcm").write_bytes(bytes(128) + b"DICM")
@@ -70,6 +73,8 @@ def main(folder: Path) -> dict[str, str | None]:
         "cluster": sentence(_ray),
         "dicom": sentence(train(folder / "dicom")),
         "zarr": sentence(train(folder / "volumes.zarr")),
+        "hdf5": sentence(train(folder / "volumes.h5")),
+        "itk": sentence(train(folder / "nrrd")),
         "medmnist": sentence(train("medmnist:breastmnist")),
         **{name: sentence(train(folder / "images.npy", log=(name,))) for name in ("tensorboard", "wandb", "mlflow")},
     }

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate
     from icone.api.find_duplicates import find_duplicates
+    from icone.api.inspect import inspect
     from icone.api.pretrain import pretrain, pretrain_many
     from icone.errors import InputError
     from icone.methods import METHODS, AnchorTable, IConELoss
@@ -33,6 +34,7 @@ __all__ = [
     "embed",
     "evaluate",
     "find_duplicates",
+    "inspect",
     "load_encoder",
     "pretrain",
     "pretrain_many",
@@ -51,6 +53,7 @@ _HOME = {
     "embed": "api.embed",
     "evaluate": "api.evaluate",
     "find_duplicates": "api.find_duplicates",
+    "inspect": "api.inspect",
     "load_encoder": "api.embed",
     "pretrain": "api.pretrain",
     "pretrain_many": "api.pretrain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import shlex
 import sys
@@ -11,13 +12,14 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
-from icone.config import PretrainConfig
+from icone.config import DataConfig, EncoderConfig, PretrainConfig
 from icone.errors import InputError, InterruptedRun, TrainingError, is_out_of_memory, one_line
 from icone.paper.commands import Paper
 from icone.process import configure_process
@@ -67,6 +69,62 @@ class Pretrain(PretrainConfig):
         )
         name = shlex.quote(str(run.folder))
         _say(console, f"done: {run.folder}  (next: icone evaluate {name}, icone embed {name} FOLDER)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect(DataConfig, EncoderConfig):
+    """Say what would be understood of a data set, and what was guessed, before anything is trained."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …"""
+    json: bool = False
+    """Print it as JSON."""
+    device: str = "auto"
+    workers: int = 2
+    """Threads that read and decode files."""
+    cache: str = "auto"
+    """Folder that keeps what was found for `icone pretrain`, or `off`; auto: the user's cache folder."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.inspect import inspect
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data, as_json, _ = (settings.pop(name) for name in ("source", "json", "debug"))
+        found = inspect(data, **settings, console=Terminal(quiet=True) if as_json else console)
+        if as_json:
+            _say(console, json.dumps(found, indent=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch:
+    """Download data sets by name; an interrupted download goes on where it stopped, and checksums are verified."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """`medmnist:NAME@SIZE`, `paper` (the 13 sets of the paper), `imagenette@160` (natural images, 10 classes)."""
+    data_root: Path | None = None
+    """Folder for the files (default: the medmnist package's own folder, the user's data folder for others)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from icone.data.fetch import fetch
+        from icone.paper.datasets import PAPER_2D, PAPER_3D
+
+        if not self.names:
+            raise InputError("say what to fetch: medmnist:NAME@SIZE, paper or imagenette@160")
+        paper = [f"medmnist:{name}@224" for name in PAPER_2D] + [f"medmnist:{name}@64" for name in PAPER_3D]
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        for name in [one for given in self.names for one in (paper if given == "paper" else [given])]:
+            with Progress(*columns, console=console, transient=True) as bar:
+                task = bar.add_task(name, total=None)
+                show = partial(_show_download, bar, task)
+                path, source = fetch(name, self.data_root, show)
+            root = f" --data-root {shlex.quote(str(self.data_root))}" if self.data_root and source == name else ""
+            _say(console, f"{path} is there  (next: icone inspect {shlex.quote(source)}{root})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,6 +403,8 @@ class Demo:
 
 Command = (
     Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Fetch, tyro.conf.subcommand("fetch")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Duplicates, tyro.conf.subcommand("duplicates")]
@@ -414,6 +474,10 @@ def _explained(error: Exception) -> tuple[str, int]:
         f"The traceback is in {_write_traceback(error)}: please report it",
         70,
     )
+
+
+def _show_download(bar: Any, task: Any, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total or None)
 
 
 REFUSED_BY_THE_SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)

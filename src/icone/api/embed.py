@@ -140,6 +140,8 @@ def embed(
         import_anndata()  # refuses before any work where it is not installed
     config = _embedding_config(run, source is None, labels, tuple(label_column), group_column, console)
     config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
+    if source is not None:  # patterns choose among the files of the run's own folder
+        config = dataclasses.replace(config, include=(), exclude=())
     if cache is not None:
         config = dataclasses.replace(config, cache=cache)
     if data_root is not None:

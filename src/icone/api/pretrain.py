@@ -28,6 +28,7 @@ from icone.api.build import (
     own_randomness,
     pick_device,
 )
+from icone.api.inspect import show_summary
 from icone.config import OBJECT, EncoderConfig, PretrainConfig, differences, different_data, from_json, is_object
 from icone.data import (
     DIGEST_VERSION,
@@ -121,6 +122,7 @@ def pretrain(
             going_on.changes(load_book(run), config, run)
         data = _load(config, console, source, given_labels, groups)
         parts = _build(config, data.data, given)
+        show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         with run.locked(), choose_display(console) as display:
             check_start(run, resume, extend)  # somebody may have been quicker
             one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
@@ -156,6 +158,7 @@ def pretrain_many(
     together = [waiting] if side_by_side else [[one] for one in waiting]
     with own_randomness(device), memory_errors(first):
         data = _load(first, console, first.source)
+        show_summary(data.data.summary, first, None, device, console)
         for group in together:
             _train_together(group, data, resume, console)
     return runs
@@ -187,7 +190,7 @@ def default_folder(source: str) -> Path:
     """
     if is_object(source):
         return Path("runs") / source.removeprefix(OBJECT).split()[0].lower()
-    return Path("runs") / (Path(source.rsplit(":", 1)[-1]).stem or "run")
+    return Path("runs") / (Path(source.partition(":/")[0].rsplit(":", 1)[-1]).stem or "run")
 
 
 def check_start(run: Run, resume: bool, extend: bool) -> None:
@@ -392,8 +395,6 @@ def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = N
         memory.save()
         if data.train.images is not None or data.train.prepared is not None:
             data.source.close()
-    for note in data.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
     return _Known(data, dict(zip(data.train.ids, digests, strict=True)))
 
 

@@ -18,7 +18,11 @@ ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
 LABEL_COLUMNS = ("label", "class", "target")
 GROUP_COLUMNS = ("group", "patient")
 FORMULA_SIGNS = ("=", "+", "-", "@")
-SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+SPLITS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test",
+    "testing": "test",
+}  # fmt: skip
+"""What a column `split` may hold, and how folders of splits are called, in any case."""
 
 
 class LabelTable(NamedTuple):
@@ -158,9 +162,24 @@ def labels_from_folders(ids: Sequence[str]) -> tuple[str, ...] | None:
         return None
     folders = tuple(name.split("/", 1)[0] for name in ids)
     sizes = Counter(folders)
-    if len(sizes) < 2 or min(sizes.values()) < 2 or {name.lower() for name in sizes} <= SPLIT_FOLDERS:
+    if len(sizes) < 2 or min(sizes.values()) < 2 or {name.lower() for name in sizes} <= SPLITS.keys():
         return None
     return folders
+
+
+def splits_from_folders(ids: Sequence[str]) -> tuple[tuple[str, ...] | None, list[str]]:
+    """The split of every id by its first folder, and the ids below these folders.
+
+    Where a folder is not named like a split, or none is the training part, there are no splits, and the ids stay.
+
+    >>> splits_from_folders(["Training/cat/1.png", "Testing/dog/1.png"])
+    (('train', 'test'), ['cat/1.png', 'dog/1.png'])
+    """
+    parts = [name.partition("/") for name in ids]
+    found = tuple(SPLITS.get(first.lower(), "") if rest else "" for first, _, rest in parts)
+    if "" in found or "train" not in found:
+        return None, list(ids)
+    return found if len(set(found)) > 1 else None, [rest for _, _, rest in parts]
 
 
 def class_names(labels: Iterable[str | None]) -> tuple[str, ...]:

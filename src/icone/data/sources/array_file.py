@@ -1,4 +1,4 @@
-"""One .npy, .npz or .zarr array of many samples as a data set."""
+"""One array of many samples, in an .npy, .npz, .zarr or HDF5 file, as a data set."""
 
 from __future__ import annotations
 
@@ -40,17 +40,19 @@ class ArraySource(Source):
     the array of an .npz is loaded when the first sample is read.
 
     An .npz may hold the keys `train_images`, `train_labels`, `val_images`, …, of which `split` chooses,
-    or an array of samples and one named `labels`.
+    or an array of samples and one named `labels`. `key` names the array in a file that holds several.
     """
 
     is_decoded: ClassVar[bool] = False
 
-    def __init__(self, path: Path, split: str, names: dict[str, str] | None = None, axes: str | None = None) -> None:
+    def __init__(
+        self, path: Path, split: str, names: dict[str, str] | None = None, axes: str | None = None, key: str = ""
+    ) -> None:
         if not path.exists():
             raise InputError(f"there is no file {path}; check the path")
         try:
             self._store = _open(path)
-            self._key, label_key = _keys(sorted(self._store.headers), split)
+            self._key, label_key = _keys(sorted(self._store.headers), split, key)
             self._header: Header = self._store.headers[self._key]
             _check_header(self._header)
             count = self._header.shape[0]
@@ -70,7 +72,7 @@ class ArraySource(Source):
             labels=labels,
         )
         self.notes = self._arrange.notes
-        self.splits = _splits(self._store.headers)
+        self.splits = () if key else _splits(self._store.headers)
         self._path = path
         self._array: Any = None
         self._lock = threading.Lock()
@@ -145,8 +147,14 @@ def _open(path: Path) -> ArrayFile:
     return known.open_arrays(path)
 
 
-def _keys(keys: list[str], split: str) -> tuple[str, str | None]:
-    """Names of the samples' array and of the labels' array."""
+def _keys(keys: list[str], split: str, key: str) -> tuple[str, str | None]:
+    """Names of the samples' array and of the labels' array, which lies in the same group."""
+    if key:
+        if key not in keys:
+            raise InputError(f"it holds no array {key}; it holds {', '.join(keys)}")
+        group = key.rpartition("/")[0]
+        beside = [f"{group}/{name}" if group else name for name in LABEL_KEYS]
+        return key, next((name for name in beside if name in keys and name != key), None)
     splits = _splits(keys)
     if splits:
         if split not in splits:

@@ -64,6 +64,8 @@ class Source(ABC):
     """What the labels are: names of classes, numbers, or several names (`a|b`)."""
     label_notes: tuple[str, ...] = ()
     """What should be known about the labels and groups, a sentence each."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """What was found and is no sample, as (id, reason): a folder of localizers, files of another set of channels."""
     is_cacheable: ClassVar[bool] = True
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
@@ -167,7 +169,7 @@ class Source(ABC):
     def _read(self, position: int) -> Sample: ...
 
     def _digest(self, position: int, memory: DigestMemory) -> str:
-        array, spacing, _ = self.read(position)
+        array, spacing, *_ = self.read(position)
         return content_digest(f"{array.shape} {array.dtype.str} {spacing}".encode(), np.ascontiguousarray(array).data)
 
     def _bytes_needed(self, position: int) -> int:
