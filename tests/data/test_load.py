@@ -294,7 +294,7 @@ def test_facts_do_not_depend_on_threads(folder: Path) -> None:
     source = open_source(str(folder), DataConfig())
     one, four = (inspect_source(source, DataConfig(), workers=workers).facts for workers in (1, 4))
     for a, b in zip(one, four, strict=True):
-        assert a[:-1] == b[:-1]
+        assert a[:7] + a[8:] == b[:7] + b[8:]
         np.testing.assert_array_equal(a.values, b.values)
         assert set(a.values[0].astype(int)) <= set(source.read(a.position).array.ravel().tolist())
 
