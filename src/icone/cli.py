@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ import tyro
 from rich.console import Console
 
 from icone.config import PretrainConfig
-from icone.errors import InputError, InterruptedRun, TrainingError, is_out_of_memory, one_line
+from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line
 from icone.paper.commands import Paper
-from icone.process import configure_process
+from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, standard_streams
 from icone.validation import check_settings
 
@@ -40,6 +41,9 @@ class Pretrain(PretrainConfig):
     seeds: int = 1
     """Train this many runs with consecutive seeds into the folders seed-0, seed-1, … of out; with the captured engine
     side by side."""
+    devices: int = 1
+    """Train this one run on so many GPUs of this machine, or in so many processes on the CPU: each takes its share of
+    every batch, so that --batch-size counts the samples of all."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -51,6 +55,8 @@ class Pretrain(PretrainConfig):
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
         if self.seeds > 1:
+            if self.devices > 1:
+                raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
             if self.extend or self.adjust:
                 raise InputError(
                     "--extend and --adjust continue one run: give its folder with --out and leave --seeds out"
@@ -313,10 +319,15 @@ def _run(words: Sequence[str], errors: Console) -> int:
         _check_words(words)
         command = tyro.cli(Command, prog="icone", args=words, description=__doc__)
         check_settings(command.verb if isinstance(command, Paper) else command)
-        command.run(Terminal())
+        if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
+            from icone.training.launcher import launch
+
+            return launch(words, command.devices, command.device, lambda text: _say(errors, text))
+        command.run(Terminal(quiet=is_silent()))
         return 0
     except InterruptedRun as error:
-        _say(errors, f"{error}. Go on with: {shlex.join(['icone', *_to_go_on(words)])}")
+        if not is_silent():
+            _say(errors, f"{error}. {_way_on(words)}")
         return 130
     except KeyboardInterrupt:
         _say(errors, "interrupted")
@@ -324,9 +335,18 @@ def _run(words: Sequence[str], errors: Console) -> int:
     except Exception as error:  # the last place where a person can be told in a sentence
         if "--debug" in words:
             raise
+        if isinstance(error, LostRank) and error.is_said:
+            return 3
         sentence, code = _explained(error)
+        if is_silent():
+            time.sleep(PAUSE)  # rank 0 has most likely the same to say, and this process is ended meanwhile
+            sentence = f"rank {os.environ['RANK']}: {sentence}"
         _say(errors, sentence)
         return code
+
+
+PAUSE = 5.0
+"""Seconds after which a rank speaks of its own error, if it is still there."""
 
 
 def _explained(error: Exception) -> tuple[str, int]:
@@ -371,6 +391,13 @@ def _check_words(words: Sequence[str]) -> None:
         if word == "" or (word.startswith("--") and word.endswith("=")):
             flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")
             raise InputError(f"{flag} is empty: give a value, or leave it out")
+
+
+def _way_on(words: Sequence[str]) -> str:
+    """How to go on with what was interrupted; how torchrun was called we do not know."""
+    if is_launched() and "ICONE_LAUNCHER" not in os.environ:
+        return "Go on with the same command and --resume"
+    return f"Go on with: {shlex.join(['icone', *_to_go_on(words)])}"
 
 
 def _to_go_on(words: Sequence[str]) -> list[str]:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from icone.encoders import Region
 from icone.errors import InputError, UndefinedError
+from icone.nn.ranks import Ranks
+from icone.nn.shared_batchnorm import share_batch_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,8 @@ class Method(nn.Module, ABC):
     """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
+    ranks: Ranks | None = None
+    """The processes that train it together: each encodes its share of a batch, all compute the loss of the whole."""
 
     def __init__(self, encoder: nn.Module, setting: Setting, *, smallest_batch: int | None = None) -> None:
         """`smallest_batch` replaces `min_batch_size`, which holds for the defaults, if an option moves it."""
@@ -107,6 +111,15 @@ class Method(nn.Module, ABC):
 
     def start(self, features: Tensor, rows: Tensor) -> None:
         """Called with the embedding of all instances (N, e) before it trains on the new ones, `rows`."""
+
+    def share(self, ranks: Ranks) -> None:
+        """Train together with other processes from now on; called before an optimizer is made.
+
+        Encoders take their BatchNorm statistics over the rows of all ranks. A method with a large table splits it.
+        """
+        self.ranks = ranks
+        for encoder in self.encoders():
+            assert share_batch_norm(encoder, ranks) is encoder, "an encoder is more than one BatchNorm"
 
     def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
         """Parameters of which a step of so many samples reaches few rows, with the ε that Adam should add at least.
@@ -146,11 +159,18 @@ class Method(nn.Module, ABC):
         return self.encode(views)
 
     def run_encoder(self, encoder: nn.Module, views: Tensor) -> Tensor:
-        """Like `encode`, for an encoder of the method's own, such as a moving copy."""
+        """Like `encode`, for an encoder of the method's own, such as a moving copy.
+
+        Where ranks share the batch, `views` are those of this rank and the features those of all.
+        """
         enabled = self.autocast_dtype is not None
         with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
             features: Tensor = encoder(views.flatten(0, 1))
-        return features.float().reshape(*views.shape[:2], -1)
+        return self._gather(features.float().reshape(*views.shape[:2], -1))
+
+    def _gather(self, features: Tensor) -> Tensor:
+        share = None if self.ranks is None else self.ranks.share
+        return features if share is None else share.gather(features)
 
     @classmethod
     def _check(cls, setting: Setting, smallest_batch: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from icone.config import PretrainConfig
 from icone.data import Batch
@@ -15,6 +15,7 @@ from icone.nn import MovingStatistics
 from icone.recipe import adamw_settings
 from icone.training.optimizer import build_optimizer, set_learning_rate
 from icone.views import Views
+from icone.views.base import Part
 
 
 class StepHooks:
@@ -95,6 +96,12 @@ class Meter:
         self.bad_terms = torch.zeros(len(names), device=self.device)
 
 
+def encoder_parameters(method: Method) -> list[nn.Parameter]:
+    """The parameters of which every rank has the gradient of its own samples; all others have the whole gradient."""
+    found = (p for encoder in method.encoders() for p in encoder.parameters() if p.requires_grad)
+    return list(dict.fromkeys(found))
+
+
 class TrainStep:
     """Everything between a batch and the updated weights.
 
@@ -115,6 +122,16 @@ class TrainStep:
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
         self.hooks = StepHooks()
+        self.ranks = method.ranks
+
+    @contextmanager
+    def _sharing(self, samples: int) -> Iterator[Part | None]:
+        """Around views and forward pass of a batch; gives the samples of this rank where ranks share it."""
+        if self.ranks is None:
+            yield None
+        else:
+            with self.ranks.sharing(samples) as share:
+                yield share.part
 
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
@@ -128,9 +145,10 @@ class TrainStep:
         instances = sum(len(batch.index) for batch in batches)
         outputs = []  # referenced until the end, because a side stream reads them
         for number, batch in enumerate(batches, 1):
-            views = self.views(batch.images, self.config.views)
-            with self.hooks.forward():
-                terms = self.method(views, batch.index, batch.label, progress)
+            with self._sharing(len(batch.index)) as part:
+                views = self.views(batch.images, self.config.views, part)
+                with self.hooks.forward():
+                    terms = self.method(views, batch.index, batch.label, progress)
             outputs.append(terms)
             with self.hooks.side_stream():
                 self.meter.add(terms, len(batch.index), self.count)
@@ -139,6 +157,8 @@ class TrainStep:
                 (terms["loss"] if share == 1 else terms["loss"] * share).backward()
             self.batch_norms.update()
         if not self.hooks.updates_weights:
+            if self.ranks is not None:
+                self.ranks.sum_gradients(encoder_parameters(self.method))
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
             self.optimizer.step()

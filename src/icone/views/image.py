@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,6 +59,8 @@ class ImagePipeline(Views):
     Every step computes what torchvision computes sample by sample for the same parameters. Crop and
     flips are one resampling; dropping the colour and normalising are one product with a C×C matrix.
     """
+
+    draws_first: ClassVar[bool] = True
 
     flip_chance: Tensor
     factor_low: Tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,6 +69,8 @@ class VolumePipeline(Views):
     Crop, flips and turn are one trilinear resampling. Intensities become (x + shift) · contrast, in the order
     of the paper's list; they are not clipped, as the paper does not say that they are, nor normalised.
     """
+
+    draws_first: ClassVar[bool] = True
 
     turn_axes: Tensor
     turn_reverses: Tensor
