@@ -1,11 +1,13 @@
-"""What every process of a test on several ranks does: `python world.py RANK SIZE FOLDER NAME…`."""
+"""Runs in several processes, for tests."""
 
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
-import sys
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import icone
+from icone.errors import InterruptedRun
 from icone.methods import METHODS
 from icone.run import Run
 
@@ -61,20 +64,41 @@ def variants() -> dict[str, dict[str, Any]]:
 
 def train(name: str, folder: Path, **settings: Any) -> Run:
     """9 samples in batches of 4, the last of which has 1 where the method allows it: 6 steps."""
-    given = {"source": "synthetic:cells@16x9", "encoder": Network(), "batch_size": 4, "epochs": 2, "probe_every": 0}
-    quiet = Console(file=io.StringIO())
-    run: Run = icone.pretrain(**given | variants()[name] | settings, out=folder / name, console=quiet, cache="off")
-    return run
+    given: dict[str, Any] = {
+        "source": "synthetic:cells@16x9", "encoder": Network(), "batch_size": 4, "epochs": 2, "probe_every": 0,
+        "cache": "off", "console": Console(file=io.StringIO()), "out": folder / name,
+    }  # fmt: skip
+    return icone.pretrain(**given | variants()[name] | settings)
 
 
-def main(rank: str, size: str, folder: str, names: Sequence[str]) -> None:
+def stop_after_an_epoch(row: dict[str, Any]) -> None:
+    """A callback: rank 0 alone is asked to stop, and all do."""
+    if row["epoch"] == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def join(rank: int, size: int, folder: Path, names: Sequence[str], settings: dict[str, Any]) -> None:
+    """Train runs one after another, as one of several ranks."""
     torch.set_num_threads(1)
-    os.environ |= {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank}
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=int(size))
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     for name in names:
-        train(name, Path(folder))
+        with suppress(InterruptedRun):
+            train(name, folder, **settings)
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:4], sys.argv[4:])
+def run_world(size: int, folder: Path, names: Sequence[str], **settings: Any) -> None:
+    """Train runs in so many processes; all must end well."""
+    folder.mkdir(exist_ok=True)
+    (folder / "store").unlink(missing_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    # AdamW's first step imports dynamo, which takes longer than the whole run.
+    context.set_forkserver_preload(["icone.api.pretrain", "icone.data.sources.synthetic", "torch._dynamo"])
+    arguments = [(rank, size, folder, names, settings) for rank in range(size)]
+    processes = [context.Process(target=join, args=one) for one in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(600)
+    assert [process.exitcode for process in processes] == [0] * size

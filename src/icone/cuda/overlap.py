@@ -13,7 +13,7 @@ from icone.cuda.deferred_gradients import CastWeights, WeightGradientStream
 from icone.cuda.switches import CudaOptions
 from icone.encoders import regions
 from icone.methods import Method
-from icone.training.step import StepHooks
+from icone.training.step import StepHooks, encoder_parameters
 
 
 class OverlapHooks(StepHooks):
@@ -44,6 +44,9 @@ class OverlapHooks(StepHooks):
         if not options.bucketed_updates:  # one update at the end, by our kernel, or by the optimizer itself
             self.buckets = [self.trained] if options.adamw_kernel else []
         self.updates_weights = bool(self.buckets)
+        self.ranks = method.ranks
+        self.summed = set(encoder_parameters(method)) if self.ranks else set()
+        """Parameters whose gradients are summed over all ranks before their update."""
         self.bucket_updates = [
             bucket_updates(optimizer, bucket, kernel=options.adamw_kernel) for bucket in self.buckets
         ]
@@ -103,6 +106,8 @@ class OverlapHooks(StepHooks):
         if self.weight_gradients:
             self.stream.wait_stream(self.weight_gradients.stream)
         with self._on_side_stream():
+            if self.ranks is not None:
+                self.ranks.sum_gradients([p for p in self.buckets[number] if p in self.summed])
             for update in self.bucket_updates[number]:
                 update.launch()
 

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients that are summed in one message, as in PyTorch's DistributedDataParallel."""
+LARGE_BYTES = 2**20
+"""A gradient from which on NCCL sums it where it lies: copying it into a bucket would take longer than a message."""
 
 
 class Ranks:
@@ -86,9 +88,12 @@ class Ranks:
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Replace the gradients of parameters by their sums over all ranks, in buckets."""
+        """Replace the gradients of parameters by their sums over all ranks; small ones are sent in buckets."""
         gradients = [p.grad for p in parameters if p.grad is not None]
-        for bucket in _buckets(gradients):
+        large = [gradient for gradient in gradients if gradient.is_cuda and gradient.nbytes >= LARGE_BYTES]
+        for gradient in large:
+            dist.all_reduce(gradient, group=self.group)
+        for bucket in _buckets([gradient for gradient in gradients if all(gradient is not one for one in large)]):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat, group=self.group)
             parts = flat.split([gradient.numel() for gradient in bucket])

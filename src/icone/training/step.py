@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from icone.config import PretrainConfig
 from icone.data import Batch
 from icone.methods import Method
-from icone.nn import MovingStatistics
+from icone.nn import AnchorTable, MovingStatistics
 from icone.recipe import adamw_settings
 from icone.training.optimizer import build_optimizer, set_learning_rate
 from icone.views import Views
@@ -102,6 +102,23 @@ def encoder_parameters(method: Method) -> list[nn.Parameter]:
     return list(dict.fromkeys(found))
 
 
+@torch.no_grad()
+def clip_gradients(method: Method, longest: float) -> None:
+    """Shorten the gradient of all parameters to this norm; of a table that ranks share, the rows of all count."""
+    shares = [m for m in method.modules() if isinstance(m, AnchorTable) and m.share is not None]
+    if method.ranks is None or not shares:
+        torch.nn.utils.clip_grad_norm_(method.parameters(), longest)
+        return
+    gradients = {p: p.grad for p in method.parameters() if p.grad is not None}
+    split = [gradients[table.weight] for table in shares if table.weight in gradients]
+    others = [g for p, g in gradients.items() if all(p is not table.weight for table in shares)]
+    squares = torch.stack([g.square().sum() for g in others]).sum()
+    if split:
+        squares = squares + method.ranks.sum(torch.stack([g.square().sum() for g in split]).sum())
+    factor = (longest / (squares.sqrt() + 1e-6)).clamp(max=1)  # as PyTorch's clip_grad_norm_ does
+    torch._foreach_mul_([*others, *split], factor)
+
+
 class TrainStep:
     """Everything between a batch and the updated weights.
 
@@ -160,7 +177,7 @@ class TrainStep:
             if self.ranks is not None:
                 self.ranks.sum_gradients(encoder_parameters(self.method))
             if self.clip is not None:
-                torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
+                clip_gradients(self.method, self.clip)
             self.optimizer.step()
         self.method.after_step(progress)
         self.count += 1
