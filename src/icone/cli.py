@@ -50,13 +50,24 @@ class Pretrain(PretrainConfig):
     def __post_init__(self) -> None:
         """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
 
+    def launch(self, words: Sequence[str], errors: Console) -> int:
+        """Start the processes that share the run; the result is their exit code."""
+        from icone.training.launcher import launch
+
+        if self.seeds > 1:
+            raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
+        if self.batch_size < self.devices:
+            raise InputError(
+                f"{self.devices} processes share every batch, and --batch-size is {self.batch_size}: "
+                f"give --batch-size {self.devices} or more, or fewer --devices"
+            )
+        return launch(words, self.devices, self.device, lambda text: _say(errors, text))
+
     def run(self, console: Console) -> None:
         from icone.api.pretrain import default_folder, pretrain, pretrain_many
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
         if self.seeds > 1:
-            if self.devices > 1:
-                raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
             if self.extend or self.adjust:
                 raise InputError(
                     "--extend and --adjust continue one run: give its folder with --out and leave --seeds out"
@@ -320,9 +331,7 @@ def _run(words: Sequence[str], errors: Console) -> int:
         command = tyro.cli(Command, prog="icone", args=words, description=__doc__)
         check_settings(command.verb if isinstance(command, Paper) else command)
         if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
-            from icone.training.launcher import launch
-
-            return launch(words, command.devices, command.device, lambda text: _say(errors, text))
+            return command.launch(words, errors)
         command.run(Terminal(quiet=is_silent()))
         return 0
     except InterruptedRun as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ def launch(words: Sequence[str], devices: int, device: str, say: Callable[[str],
     but for one that is killed, of which `say` is told.
     """
     _check(devices, device)
+    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # we say what there is to say
     os.environ["ICONE_LAUNCHER"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
     options = ["--standalone", "--nproc-per-node", str(devices), "-m", "icone", *words]

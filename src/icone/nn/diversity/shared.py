@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from icone.errors import InputError
-from icone.nn.diversity.orthogonality import _number_of_pairs
+from icone.nn.diversity.orthogonality import _number_of_pairs, has_kernel
 from icone.nn.diversity.table import attach_gradient, full_precision
 from icone.nn.ranks import Share
 
@@ -36,7 +36,13 @@ def shared_orthogonality(
     with full_precision(own) as own:
         divisor = share.count if normalisation == "anchor" else _number_of_pairs(share.count, labels)
         unit = F.normalize(own, dim=1)
-        total, gradient = _own_sums(unit.detach(), share.gather(unit.detach()), share.start, labels, block)
+        every = share.gather(unit.detach())
+        if has_kernel(every):
+            from icone.nn.diversity.kernel import orthogonality_sums  # Triton is there only where CUDA is
+
+            total, gradient = orthogonality_sums(every, labels, own=(share.start, share.stop))
+        else:
+            total, gradient = _own_sums(unit.detach(), every, share.start, labels, block)
         return attach_gradient(unit, share.ranks.sum(total) / divisor, gradient.mul_(4).div_(divisor))
 
 
