@@ -15,7 +15,7 @@ from icone.cli import main
 from icone.run import Run
 
 RUN = [
-    "pretrain", "synthetic:gaussians", "--subset", "50", "--features", "8", "--batch-size", "4", "--epochs", "60",
+    "pretrain", "synthetic:gaussians", "--subset", "50", "--features", "8", "--batch-size", "4", "--epochs", "20",
     "--checkpoint-seconds", "1", "--probe-every", "0", "--out",
 ]  # fmt: skip
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -63,7 +63,7 @@ def test_a_killed_rank_ends_the_run_in_a_sentence_and_one_process_goes_on(tmp_pa
     assert len(errors.strip().splitlines()) == 1
     assert main([*RUN, str(run.folder), "--resume"]) == 0
     assert run.finished
-    assert [row["epoch"] for row in run.history] == list(range(60))
+    assert [row["epoch"] for row in run.history] == list(range(20))
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_torchrun_restarts_after_a_kill(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert run.finished
-    assert [row["epoch"] for row in run.history] == list(range(60))
+    assert [row["epoch"] for row in run.history] == list(range(20))
 
 
 @pytest.mark.slow
@@ -99,4 +99,4 @@ def test_slurm_requeues_after_sigusr1_and_the_job_goes_on(tmp_path: Path) -> Non
     _, errors = again.communicate(timeout=300)
     assert again.returncode == 0, errors
     assert run.finished
-    assert [row["epoch"] for row in run.history] == list(range(60))
+    assert [row["epoch"] for row in run.history] == list(range(20))

@@ -159,6 +159,7 @@ def pretrain_many(
     if is_launched() and os.environ["WORLD_SIZE"] != "1":
         raise InputError("several processes share one run, and --seeds trains several runs: give one of the two")
     first, console = configs[0], console or Terminal()
+    resume = resume or is_restarted()
     runs = [Run(out) for out in outs]
     for config, run in zip(configs, runs, strict=True):
         if other := different_data(first, config):
@@ -170,7 +171,7 @@ def pretrain_many(
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     together = [waiting] if side_by_side else [[one] for one in waiting]
-    with own_randomness(device), memory_errors():
+    with requeued_jobs(console), own_randomness(device), memory_errors():
         data = _load(first, console, first.source)
         for group in together:
             _train_together(group, data, resume, console)

@@ -75,6 +75,7 @@ class Ranks:
         dist.all_reduce(values, group=self.group)
         return values
 
+    @torch._disable_dynamo  # type: ignore[attr-defined]  # compilers know nothing of messages
     def sum_rows(self, rows: Tensor) -> Tensor:
         """The sum over all ranks, of which every rank has the whole gradient: its own part comes back as it is."""
         return cast(Tensor, _Sum.apply(rows, self))
@@ -136,6 +137,7 @@ class Share:
         """The rows as plain numbers: start, stop, count."""
         return self.start, self.stop, self.count
 
+    @torch._disable_dynamo  # type: ignore[attr-defined]  # compilers know nothing of messages
     def gather(self, rows: Tensor) -> Tensor:
         """The rows of all ranks in order, (own rows, …) -> (count, …); the gradient of own rows comes back.
 
