@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,10 @@ ROUNDING = re.compile(r"(head|projector|predictor|expander|target_projector)\.la
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All runs, in one process."""
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """From a name to the folder of its run in one process."""
     folder = tmp_path_factory.mktemp("alone")
-    for name in world.variants():
-        world.train(name, folder)
-    return folder
+    return cache(lambda name: world.train(name, folder).folder)
 
 
 def compare(found: Path, expected: Path) -> None:
@@ -43,14 +43,14 @@ def floats(state: SavedState) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 3, 4))])
-def test_any_number_of_ranks_trains_the_same(size: int, alone: Path, tmp_path: Path) -> None:
+def test_any_number_of_ranks_trains_the_same(size: int, alone: Callable[[str], Path], tmp_path: Path) -> None:
     world.run_world(size, tmp_path / "runs", list(world.variants()))
     for name in world.variants():
-        compare(tmp_path / "runs" / name, alone / name)
+        compare(tmp_path / "runs" / name, alone(name))
 
 
 @pytest.mark.slow
-def test_a_run_of_two_ranks_is_resumed_by_three_and_by_one(alone: Path, tmp_path: Path) -> None:
+def test_a_run_of_two_ranks_is_resumed_by_three_and_by_one(alone: Callable[[str], Path], tmp_path: Path) -> None:
     names = ["icone", "moco", "accumulate"]
     world.run_world(2, tmp_path, names, callbacks=[world.stop_after_an_epoch])
     assert [load_state(Run(tmp_path / name)).step for name in names] == [4, 4, 3]
@@ -58,4 +58,4 @@ def test_a_run_of_two_ranks_is_resumed_by_three_and_by_one(alone: Path, tmp_path
     world.run_world(3, tmp_path, names[:2], resume=True)
     world.train("accumulate", tmp_path, resume=True)
     for name in names:
-        compare(tmp_path / name, alone / name)
+        compare(tmp_path / name, alone(name))
