@@ -58,7 +58,7 @@ from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
 from icone.training.checkpoint import StateBook, load_book, load_state
 from icone.training.context import seed_random_numbers
-from icone.training.distributed import check_batch_size, joined_ranks, one_reads_first
+from icone.training.distributed import check_batch_size, check_micro_batches, joined_ranks, one_reads_first
 from icone.training.slurm import requeued_jobs
 from icone.validation import check_arguments, check_folder, user_path
 from icone.views import Views
@@ -125,7 +125,7 @@ def pretrain(
     _check_outside_data(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
-    with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors():
+    with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors(config):
         check_batch_size(config.batch_size, ranks)
         if going_on:
             going_on.changes(load_book(run), config, run)
@@ -171,7 +171,7 @@ def pretrain_many(
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     together = [waiting] if side_by_side else [[one] for one in waiting]
-    with requeued_jobs(console), own_randomness(device), memory_errors():
+    with requeued_jobs(console), own_randomness(device), memory_errors(first):
         data = _load(first, console, first.source)
         for group in together:
             _train_together(group, data, resume, console)
@@ -301,6 +301,8 @@ def _prepare(
         if going_on.extend:
             say(f"extending: {change if change else 'the files are the same'}")
             rows = change.rows
+    for note in parts.method.notes:
+        say(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
@@ -366,10 +368,11 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING, ranks: Ra
         smallest_batch=method.smallest_batch,
         ranks=ranks if views.draws_first else None,
     )
-    method.autocast_dtype = autocast_dtype(config, device)
+    method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
     if ranks is not None:
+        check_micro_batches(method, ranks)
         method.share(ranks)
     return _Parts(method.to(device), views, loader)
 
@@ -447,7 +450,7 @@ def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
             "instances": len(data.train),
             "held_out": len(data.test) if data.test else 0,
             "skipped": data.skipped,
-            "notes": data.notes,
+            "notes": [*data.notes, *method.notes],
             "preparation": data.preparation.to_json(),
         },
         "views": views.describe(),

@@ -68,7 +68,7 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _statistics: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, statistics = ctx.saved_tensors
-        nothing, rate = torch.zeros_like(statistics), torch.ones_like(statistics)
+        nothing, rate = torch.zeros_like(statistics), statistics.new_ones(())
         inner, *of_layer, _ = _backward(gradient, x, weight, statistics, nothing, rate, 1, ctx.eps, ctx.share)
         return inner, *of_layer, None, None
 

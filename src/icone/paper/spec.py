@@ -50,6 +50,8 @@ class RunSpec:
         """What determines the result, as JSON can hold it."""
         config = {name: getattr(self.config, name) for name in _DETERMINING}
         config |= {name: _views(config[name]) for name in _NESTED}
+        if config["micro_batch"] is None:  # a setting of later versions: without it a run has the key that it had
+            del config["micro_batch"]
         config |= self.found_contents()._asdict()
         config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
         measures = {f"measure_{name}": getattr(self, name) for name in _MEASURES}

@@ -14,7 +14,9 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from icone.encoders.calibration import batch_norm_layers
 from icone.errors import InputError, LostRank, TrainingError, one_line
+from icone.methods import Method
 from icone.nn.ranks import Ranks
 from icone.process import is_launched, local_rank
 
@@ -118,6 +120,15 @@ def check_batch_size(batch_size: int, ranks: Ranks | None) -> None:
         raise InputError(
             f"{ranks.size} processes share every batch, and --batch-size is {batch_size}: "
             f"give --batch-size {ranks.size} or more, or fewer processes"
+        )
+
+
+def check_micro_batches(method: Method, ranks: Ranks) -> None:
+    """Refuse micro-batches of an encoder with BatchNorm: ranks would exchange statistics of passes that others lack."""
+    if method.micro_batch is not None and ranks.size > 1 and batch_norm_layers(method.encoder):
+        raise InputError(
+            "--micro-batch and several processes exclude each other for encoders with BatchNorm: leave --micro-batch "
+            "out and take more processes or a smaller --batch-size, or an encoder with another norm"
         )
 
 

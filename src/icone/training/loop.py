@@ -59,6 +59,8 @@ class Fit:
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
+        if config.checkpoint_activations == "on" and (note := self.step.checkpoint_activations()):
+            display.warn(note)
         # After all that the run is made of: the context waits for what was begun before it, and for nothing else.
         self.context = RunContext(loader.device, tf32=method.autocast_dtype is not None)
         self.engine = engine(self.step, loader, self.context, display.warn)
@@ -66,6 +68,7 @@ class Fit:
         self.interruption = Interruption()
         self.stopping = False
         """Whether to stop after this step; where ranks train together, they have agreed on it."""
+        self.engine.tell = display.warn
         self.done = 0
         self.history: list[dict[str, Any]] = []
         self.epochs_before = self.extensions = 0
@@ -170,8 +173,8 @@ class Fit:
             self.shown_at = now
         signal, save = self.interruption, now - self.saved_at > self.config.checkpoint_seconds
         if self.exchange is not None:
-            wishes = self.exchange(self.done, signal.requested, signal.wants_requeue, save)
-            self.stopping, signal.wants_requeue, save = wishes
+            self.stopping, requeue, save = self.exchange(self.done, signal.requested, signal.wants_requeue, save)
+            signal.wants_requeue |= requeue
         else:
             self.stopping = signal.requested
         if save:

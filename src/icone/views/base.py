@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,10 @@ class Views(nn.Module, ABC):
         drawn = pipeline.draw(count, images.device)
         views: Tensor = pipeline.transform(images, type(drawn)(*(None if t is None else t[start:stop] for t in drawn)))
         return views
+
+    def in_parts(self, images: Tensor, num_views: int, samples: int | None) -> Tensor:
+        """The views of `forward`, made of so many samples at a time where a pipeline needs much memory beside them."""
+        return cast(Tensor, self(images, num_views))
 
     @abstractmethod
     def augment(self, images: Tensor) -> Tensor:
