@@ -53,7 +53,7 @@ def test_any_number_of_ranks_trains_the_same(size: int, alone: Callable[[str], P
 def test_a_run_of_two_ranks_is_resumed_by_three_and_by_one(alone: Callable[[str], Path], tmp_path: Path) -> None:
     names = ["icone", "moco", "accumulate"]
     world.run_world(2, tmp_path, names, callbacks=[world.stop_after_an_epoch])
-    assert [load_state(Run(tmp_path / name)).step for name in names] == [4, 4, 3]
+    assert all(len(load_state(Run(tmp_path / name)).history) == 1 for name in names)
     assert not any(Run(tmp_path / name).finished for name in names)
     world.run_world(3, tmp_path, names[:2], resume=True)
     world.train("accumulate", tmp_path, resume=True)
