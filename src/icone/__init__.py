@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icone.api.embed import embed, load_encoder
     from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate
+    from icone.api.find_duplicates import find_duplicates
     from icone.api.pretrain import pretrain, pretrain_many
     from icone.errors import InputError
     from icone.methods import METHODS, AnchorTable, IConELoss
@@ -31,6 +32,7 @@ __all__ = [
     "Run",
     "embed",
     "evaluate",
+    "find_duplicates",
     "load_encoder",
     "pretrain",
     "pretrain_many",
@@ -48,6 +50,7 @@ _HOME = {
     "Run": "run",
     "embed": "api.embed",
     "evaluate": "api.evaluate",
+    "find_duplicates": "api.find_duplicates",
     "load_encoder": "api.embed",
     "pretrain": "api.pretrain",
     "pretrain_many": "api.pretrain",

@@ -95,7 +95,15 @@ class Embed:
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to embed (default: the run's own data)."""
     out: Path = Path("embeddings.parquet")
-    """The file to write: .parquet, .npz or .csv."""
+    """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy)."""
+    labels: Path | None = None
+    """CSV with labels that are carried along (default: those of the run, for its own data)."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels."""
+    group_column: str | None = None
+    """Column of the groups."""
+    projections: tuple[Literal["umap", "tsne", "pca"], ...] = ()
+    """Add two coordinates of each of these maps."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     skip_unreadable: bool = False
@@ -113,6 +121,10 @@ class Embed:
         table = embed(
             self.run_folder,
             self.source,
+            labels=self.labels,
+            label_column=self.label_column,
+            group_column=self.group_column,
+            projections=self.projections,
             out=self.out,
             data_root=self.data_root,
             skip_unreadable=self.skip_unreadable,
@@ -121,7 +133,13 @@ class Embed:
             cache=self.cache,
             console=console,
         )
-        _say(console, f"wrote {len(table)} embeddings of {table.shape[1] - 2} features to {self.out}")
+        features = table.filter(regex=r"^f\d+$").shape[1]
+        also = [column for column in ("label", "group", "split") if column in table]
+        _say(
+            console,
+            f"wrote {len(table)} embeddings of {features} features to {self.out}"
+            + (f", with {', '.join(also)}" if also else ""),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +149,17 @@ class Evaluate:
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder."""
     labels: Path | None = None
-    """CSV with a column of file names or ids and a column `label`."""
+    """CSV with a column of file names or ids and a column `label`; samples without a row take no part in probes."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels; several hold 0 or 1 each (multi-label)."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: by their values, which is said."""
+    test: str | None = None
+    """An external test set: probes are trained on the run's data and tested on it."""
+    test_labels: Path | None = None
+    """CSV with the labels of the external test set (default: those it brings)."""
     data: str | None = None
     """Where the run's data lies now, if it was moved."""
     data_root: Path | None = None
@@ -151,12 +179,17 @@ class Evaluate:
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
-        from icone.api.evaluate import evaluate, notes, result_table
+        from icone.api.evaluate import evaluate, notes, result_table, score_sentences
 
         result = evaluate(
             self.run_folder,
             data=self.data,
             labels=self.labels,
+            label_column=self.label_column,
+            group_column=self.group_column,
+            task=self.task,
+            test=self.test,
+            test_labels=self.test_labels,
             data_root=self.data_root,
             official_test=self.official_test,
             test_fraction=self.test_fraction,
@@ -168,11 +201,47 @@ class Evaluate:
         )
         console.print(result_table(result))
         verdict = result["verdict"]
-        for text in (verdict["headline"], *verdict["evidence"], verdict["advice"]):
+        for text in (verdict["headline"], *verdict["evidence"], *score_sentences(result), verdict["advice"]):
             if text:
                 _say(console, text)
         for note in notes(result):
             _say(console, f"note: {note}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicates:
+    """List pairs of samples that are nearly the same, and samples far from all others."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    json: Path | None = None
+    """Write the whole result to this file."""
+    data: str | None = None
+    """Where the run's data lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.find_duplicates import duplicate_tables, find_duplicates
+
+        result = find_duplicates(
+            self.run_folder,
+            data=self.data,
+            out=self.json,
+            data_root=self.data_root,
+            device=self.device,
+            cache=self.cache,
+            console=console,
+        )
+        for table in duplicate_tables(result):
+            console.print(table)
+        pairs, outliers = len(result["duplicates"]), len(result["outliers"])
+        _say(console, f"{pairs} near-duplicate pairs and {outliers} outliers among {result['samples']} samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,6 +364,7 @@ Command = (
     Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Duplicates, tyro.conf.subcommand("duplicates")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Figures, tyro.conf.subcommand("figures")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]

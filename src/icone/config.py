@@ -29,7 +29,17 @@ class DataConfig:
     data_root: Path | None = None
     """Folder that holds the MedMNIST files (default: the medmnist package's own folder)."""
     labels: Path | None = None
-    """CSV with a column of file names or ids (`id`, `path`, `file` or `image`) and a column `label`."""
+    """CSV with a column of file names or ids (`id`, `path`, `file` or `image`) and a column `label`. Samples without a
+    row are not labelled."""
+    label_column: tuple[str, ...] = ()
+    """Column of --labels, or of a CSV or DataFrame that is the source, with the labels (default: label, class or
+    target). Several columns hold 0 or 1 each (multi-label); one column may hold `a|b`."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts (default: group or patient,
+    where there is one)."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: numbers that are not whole, or whole ones of very many values, are regression, labels
+    with `|` or of several columns multilabel, all others classes."""
     axes: str | None = None
     """Arrays only: the axes of one sample, of C (channels), Z, Y and X, for example CYX, YXC or ZYX (default: by its
     shape; an axis of 1 to 4 at either end is taken for channels)."""

@@ -48,7 +48,11 @@ def noisy(sample: Tensor) -> Tensor:
 
 def variants() -> dict[str, dict[str, Any]]:
     """Every method, and what else could depend on the number of ranks."""
-    small = {name: {"method": name, "options": method.small_options} for name, method in METHODS.items()}
+    small = {
+        name: {"method": name, "options": method.small_options}
+        for name, method in METHODS.items()
+        if method.gathers_features
+    }
     terms = ("variance_covariance", "sampled_orthogonality", "sigreg")
     return {
         **small,

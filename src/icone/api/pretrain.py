@@ -24,7 +24,7 @@ from icone.api.build import (
     autocast_dtype,
     describe_objects,
     make_method,
-    make_views,
+    make_training_views,
     memory_errors,
     own_randomness,
     pick_device,
@@ -79,6 +79,7 @@ def pretrain(
     method: Any = "icone",
     options: Any = (),
     labels: Any = None,
+    groups: Any = None,
     callbacks: Sequence[Callback | Callable[[Row], object]] = (),
     out: str | Path | None = None,
     resume: bool = False,
@@ -98,6 +99,7 @@ def pretrain(
     - `method`: a name, a class, or an instance that was built for this data.
     - `options`: settings of the method, as a dictionary or as texts `name=value`.
     - `labels`: a CSV, a sequence with one label per sample, or a mapping from ids to labels.
+    - `groups`: the group of every sample (patient, well), a sequence or a mapping from ids; no split parts a group.
     - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
     - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …).
 
@@ -130,7 +132,7 @@ def pretrain(
         if going_on:
             going_on.changes(load_book(run), config, run)
         with one_reads_first(ranks):
-            data = _load(config, console, source, given_labels)
+            data = _load(config, console, source, given_labels, groups)
         parts = _build(config, data.data, given, ranks)
         with contextlib.ExitStack() as stack:
             if ranks is None or ranks.rank == 0:
@@ -358,7 +360,7 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING, ranks: Ra
     device = pick_device(config.device)
     seed_random_numbers(config.seed, device)
     method = make_method(config, data, given)
-    views = make_views(config, data.preparation, given).to(device)
+    views = make_training_views(config, data.preparation, given).to(device)
     loader = Loader(
         data.train,
         config.batch_size,
@@ -395,12 +397,13 @@ def _callbacks(
         sample_bytes=dataset.preparation.nbytes,
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
-    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
+    alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
+    return [probe, *loggers, alarm]
 
 
-def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None) -> _Known:
+def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None, groups: Any = None) -> _Known:
     with console.status("reading data") as status:
-        opened = open_source(source, config, labels)
+        opened = open_source(source, config, labels, groups)
         data = load_data(
             config,
             source=opened,

@@ -17,7 +17,7 @@ import numpy as np
 
 from icone.config import DataConfig, PretrainConfig
 from icone.data.cache import cache_folder
-from icone.data.dataset import Dataset, integer_labels, prepare_sample
+from icone.data.dataset import Dataset, integer_labels, prepare_sample, source_classes
 from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import (
     Facts,
@@ -29,7 +29,6 @@ from icone.data.inspection import (
     check_window,
     inspect_source,
 )
-from icone.data.labels import class_names
 from icone.data.memory import GB, free_bytes
 from icone.data.prepare import Preparation
 from icone.data.source_cache import SourceCache
@@ -37,6 +36,7 @@ from icone.data.sources.base import Array, Source
 from icone.data.sources.folder import FolderSource
 from icone.data.sources.registry import check_splits, open_source
 from icone.data.splits import Integers, grouped_split, imbalanced_subset, stratified_split, stratified_subset
+from icone.data.targets import suggested_groups
 from icone.data.threads import read_ahead
 from icone.errors import InputError
 
@@ -114,7 +114,7 @@ def load_for_inference(
     only: Collection[str] | None = None,
 ) -> Dataset:
     """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
-    source = open_source(data, config)
+    source = data if isinstance(data, Source) else open_source(data, config)
     chosen = range(len(source)) if only is None else [i for i, name in enumerate(source.ids) if name in only]
     if not chosen:
         raise InputError(
@@ -231,7 +231,7 @@ def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
     The held-out part keeps all its members, because the accuracy on a minority class is measured there. Where the user
     has assigned the samples to parts, train is trained on, test is held out, and val is left alone.
     """
-    labels, names = integer_labels(source), class_names(source.labels or ())
+    labels, names = integer_labels(source), source_classes(source)
     positions, notes = candidates, []
     minority: tuple[int, ...] = ()
     assigned_test = positions[:0]
@@ -253,6 +253,7 @@ def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
             parts = grouped_split(labels[positions], groups, config.test_fraction, config.split_seed)
         else:
             parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
+            notes += filter(None, [suggested_groups([source.ids[position] for position in positions])])
         train, test = (positions[part] for part in parts)
     if config.imbalance is not None:
         kept, minority = imbalanced_subset(labels[train], config.imbalance, config.split_seed)
@@ -274,9 +275,9 @@ def _notes(
     config: PretrainConfig,
 ) -> list[str]:
     preparation = train.preparation
-    notes = list(source.notes)
+    notes = [*source.notes, *source.label_notes]
     if isinstance(source, FolderSource) and source.labels is not None and config.labels is None:
-        notes.append(f"the {len(class_names(source.labels))} subfolders are taken as classes")
+        notes.append(f"the {len(source_classes(source))} subfolders are taken as classes")
     if skipped:
         notes.append(f"{len(skipped)} of {len(source)} samples were left out")
     largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from icone.errors import InputError, UndefinedError
 from icone.nn import in_micro_batches
 from icone.nn.ranks import Ranks
 from icone.nn.shared_batchnorm import share_batch_norm
+
+Reads = Literal["features", "feature map", "tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,8 @@ class Setting:
     """Floating-point operations that a step can afford for the diversity loss of the anchors."""
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
+    sample_shape: tuple[int, ...] = ()
+    """(C, *size) of a sample, for methods that reconstruct samples."""
     labels: Tensor | None = None
     """Class of every instance, shape (N,); only supervised methods need it."""
     num_classes: int = 0
@@ -42,6 +46,8 @@ class Learning:
     """A batch size at which the method learns well."""
     gain: float = 0.0
     """Points of the linear probe that every seed gains at least over its untrained encoder."""
+    terms: dict[str, object] = field(default_factory=dict)
+    """Data and encoder of its own, where the method cannot use those of the comparison."""
     options: dict[str, object] = field(default_factory=dict)
     """Options that suit 240 samples and an encoder of 0.2 M parameters: wide heads would take most of the time."""
 
@@ -63,6 +69,8 @@ class Method(nn.Module, ABC):
     prevents_collapse: ClassVar[str]
     """What keeps the embeddings of different instances apart, in a few words: a column of `icone methods`."""
     needs_labels: ClassVar[bool] = False
+    reads: ClassVar[Reads] = "features"
+    """What it reads of an encoder: features, which any has; the last feature map; the tokens of a transformer."""
     max_gradient_norm: ClassVar[float | None] = None
     """Clipping that belongs to the method; the configuration may override it."""
     paper_options: ClassVar[dict[str, object]] = {}
@@ -88,6 +96,8 @@ class Method(nn.Module, ABC):
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
     ranks: Ranks | None = None
     """The processes that train it together: each encodes its share of a batch, all compute the loss of the whole."""
+    gathers_features: ClassVar[bool] = True
+    """Whether the loss sees views through `run_encoder` alone, so that several processes can share a batch."""
     micro_batch: int | None = None
     """Samples that pass through an encoder at a time; None: the whole batch."""
 
@@ -129,6 +139,8 @@ class Method(nn.Module, ABC):
 
         Encoders take their BatchNorm statistics over the rows of all ranks. A method with a large table splits it.
         """
+        if ranks.size > 1 and not self.gathers_features:
+            raise InputError(f"{self.name} trains in one process: its loss is of more than the features of views")
         self.ranks = ranks
         for encoder in self.encoders():
             assert share_batch_norm(encoder, ranks) is encoder, "an encoder is more than one BatchNorm"
@@ -180,8 +192,7 @@ class Method(nn.Module, ABC):
         """
 
         def encode(views: Tensor) -> Tensor:
-            enabled = self.autocast_dtype is not None
-            with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
+            with self.autocast(views.device):
                 features: Tensor = encoder(views.flatten(0, 1))
             return features.float().reshape(*views.shape[:2], -1)
 
@@ -192,6 +203,10 @@ class Method(nn.Module, ABC):
     def _gather(self, features: Tensor) -> Tensor:
         share = None if self.ranks is None else self.ranks.share
         return features if share is None else share.gather(features)
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """Around forward passes of networks: the arithmetic of `autocast_dtype`."""
+        return torch.autocast(device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
     @classmethod
     def _check(cls, setting: Setting, smallest_batch: int) -> None:

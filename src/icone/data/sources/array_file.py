@@ -19,7 +19,8 @@ from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Sample, Source
-from icone.data.sources.objects import Arrangement, numbered_ids
+from icone.data.sources.objects import Arrangement, label_texts, numbered_ids
+from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
 
@@ -170,13 +171,16 @@ def _check_header(header: Header) -> None:
         raise InputError(f"it has the shape {header.shape}, which holds nothing")
 
 
-def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str] | None:
-    """A class name per sample; None for several labels per sample, which no classifier here can use."""
+def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str | None] | None:
+    """A text per sample: a class, a number, or `a|b` where the array is (N, K) of 0 and 1; NaN: not labelled."""
     labels: Array = np.asarray(array)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
+        chosen = [names[str(i)] if names else str(i) for i in range(labels.shape[1])]
+        return join_columns(chosen, [label_texts(column) for column in labels.T], "its labels")
     if labels.ndim != 1:
         return None
     if labels.dtype.kind == "f":
-        raise InputError("its labels are real numbers; classes are whole numbers or names")
+        return label_texts(labels)
     return [names[str(label)] if names else printable(str(label)) for label in labels]

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icone.data.labels import LABEL_COLUMNS, read_table
+from icone.data.labels import GROUP_COLUMNS, LABEL_COLUMNS, read_table
 from icone.data.sources.folder import FilesSource, find_sample
 from icone.data.sources.objects import label_texts
 from icone.errors import InputError, printable
 
 PATH_COLUMNS = ("path", "file", "filename", "image")
-GROUP_COLUMNS = ("group", "patient")
 SPLIT_COLUMN = "split"
 SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """What a column `split` may hold, in any case; an empty cell means train."""
@@ -41,9 +40,19 @@ class TableSource(FilesSource):
             raise InputError(f"{name} names {twice} twice: keep one row, or give the rows ids in a column id")
         samples = {key: find_sample(path) for key, path in paths.items()}
         super().__init__(name, samples, _texts(found, LABEL_COLUMNS))
+        self._columns = found
         self.groups = _texts(found, GROUP_COLUMNS)
         if SPLIT_COLUMN in found:
             self.assigned = tuple(_split_of(cell, name) for cell in label_texts(found[SPLIT_COLUMN]))
+
+    def column(self, name: str) -> list[str | None] | None:
+        """The texts of a column, whatever its case; None where there is no such column."""
+        values = self._columns.get(name.strip().lower())
+        return None if values is None else label_texts(values)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._columns)
 
 
 def open_frame(frame: Any) -> TableSource:
