@@ -58,6 +58,7 @@ from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
 from icone.nn.diversity import orthogonality
 from icone.nn.losses import nt_xent
+from icone.nn.ranks import Ranks
 from icone.process import keep_freed_memory, use_more_queues
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
@@ -117,6 +118,7 @@ def build(
     samples: Any,
     seed: int = 0,
     tricks: CudaOptions = ALL_ON,
+    ranks: Ranks | None = None,
     **settings: Any,
 ) -> tuple[TrainStep, Loader]:
     """A step of IConE on this case, with the defaults of the command line."""
@@ -134,7 +136,9 @@ def build(
         prepare_network(method, tricks)
     else:
         keep_freed_memory()
-    loader = Loader(samples, case.batch, seed=seed, device=device)
+    if ranks is not None:
+        method.share(ranks)
+    loader = Loader(samples, case.batch, seed=seed, device=device, ranks=ranks)
     loader.begin(0)
     step = TrainStep(method.to(device).train(), views.to(device), config, 10**6, device)
     if config.checkpoint_activations == "on":

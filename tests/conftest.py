@@ -69,6 +69,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def arrange(steps: int) -> None:
         class Wish:
             asked = 0
+            wants_requeue = False
 
             @property
             def requested(self) -> bool:
@@ -76,7 +77,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
                 return self.asked == steps
 
         @contextmanager
-        def watching() -> Iterator[Any]:
+        def watching(**options: bool) -> Iterator[Any]:
             monkeypatch.undo()
             yield Wish()
 

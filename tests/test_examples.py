@@ -49,6 +49,10 @@ def test_a_dataset_of_your_own() -> None:
     assert "linear_probe" in result["trained"]
 
 
+def test_a_script_for_several_gpus_works_alone_too(tmp_path: Path) -> None:
+    assert len(load("several_gpus").main(epochs=1, count=8, out=str(tmp_path / "run")).history) == 1
+
+
 def test_a_network_of_monai() -> None:
     pytest.importorskip("monai")
     assert load("monai_network").main(epochs=1, count=6) == (6, 32)

@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ import tyro
 from rich.console import Console
 
 from icone.config import DataConfig, EncoderConfig, PretrainConfig
-from icone.errors import InputError, InterruptedRun, TrainingError, is_out_of_memory, one_line
+from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line
 from icone.paper.commands import Paper
-from icone.process import configure_process
+from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, standard_streams
 from icone.validation import check_settings
 
@@ -42,11 +43,27 @@ class Pretrain(PretrainConfig):
     seeds: int = 1
     """Train this many runs with consecutive seeds into the folders seed-0, seed-1, … of out; with the captured engine
     side by side."""
+    devices: int = 1
+    """Train this one run on so many GPUs of this machine, or in so many processes on the CPU: each takes its share of
+    every batch, so that --batch-size counts the samples of all."""
     debug: bool = False
     """Show the traceback of an error."""
 
     def __post_init__(self) -> None:
         """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
+
+    def launch(self, words: Sequence[str], errors: Console) -> int:
+        """Start the processes that share the run; the result is their exit code."""
+        from icone.training.launcher import launch
+
+        if self.seeds > 1:
+            raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
+        if self.batch_size < self.devices:
+            raise InputError(
+                f"{self.devices} processes share every batch, and --batch-size is {self.batch_size}: "
+                f"give --batch-size {self.devices} or more, or fewer --devices"
+            )
+        return launch(words, self.devices, self.device, lambda text: _say(errors, text))
 
     def run(self, console: Console) -> None:
         from icone.api.pretrain import default_folder, pretrain, pretrain_many
@@ -443,10 +460,13 @@ def _run(words: Sequence[str], errors: Console) -> int:
         _check_words(words)
         command = tyro.cli(Command, prog="icone", args=words, description=__doc__)
         check_settings(command.verb if isinstance(command, Paper) else command)
-        command.run(Terminal())
+        if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
+            return command.launch(words, errors)
+        command.run(Terminal(quiet=is_silent()))
         return 0
     except InterruptedRun as error:
-        _say(errors, f"{error}. Go on with: {shlex.join(['icone', *_to_go_on(words)])}")
+        if not is_silent():
+            _say(errors, f"{error}. {_way_on(words)}")
         return 130
     except KeyboardInterrupt:
         _say(errors, "interrupted")
@@ -454,9 +474,18 @@ def _run(words: Sequence[str], errors: Console) -> int:
     except Exception as error:  # the last place where a person can be told in a sentence
         if "--debug" in words:
             raise
+        if isinstance(error, LostRank) and error.is_said:
+            return 3
         sentence, code = _explained(error)
+        if is_silent():
+            time.sleep(PAUSE)  # rank 0 has most likely the same to say, and this process is ended meanwhile
+            sentence = f"rank {os.environ['RANK']}: {sentence}"
         _say(errors, sentence)
         return code
+
+
+PAUSE = 5.0
+"""Seconds after which a rank speaks of its own error, if it is still there."""
 
 
 def _explained(error: Exception) -> tuple[str, int]:
@@ -505,6 +534,13 @@ def _check_words(words: Sequence[str]) -> None:
         if word == "" or (word.startswith("--") and word.endswith("=")):
             flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")
             raise InputError(f"{flag} is empty: give a value, or leave it out")
+
+
+def _way_on(words: Sequence[str]) -> str:
+    """How to go on with what was interrupted; how torchrun was called we do not know."""
+    if is_launched() and "ICONE_LAUNCHER" not in os.environ:
+        return "Go on with the same command and --resume"
+    return f"Go on with: {shlex.join(['icone', *_to_go_on(words)])}"
 
 
 def _to_go_on(words: Sequence[str]) -> list[str]:

@@ -131,5 +131,15 @@ class CollapseError(TrainingError):
     """The features have collapsed and the user asked to stop then; the state is saved."""
 
 
+class LostRank(TrainingError):
+    """Another process of a run that several train has ended; the last saved state is kept."""
+
+    is_said = False
+    """Whether another process tells it."""
+
+
 class InterruptedRun(Exception):
     """The user or the system asked the run to stop; its state is saved. Exit code 130."""
+
+    wants_requeue = False
+    """Whether a SLURM job asked for it by SIGUSR1, shortly before its time is over."""

@@ -1,4 +1,7 @@
-"""What the command line sets in its own process, so that training is fast. Importing the package sets nothing."""
+"""What the command line sets in its own process, so that training is fast, and what a launcher has set there.
+
+Importing the package sets nothing.
+"""
 
 from __future__ import annotations
 
@@ -54,3 +57,23 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
+
+
+def is_launched() -> bool:
+    """Whether torchrun, or another launcher that sets its variables, has started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def local_rank() -> int:
+    """The number of this process on its machine; 0 without a launcher."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if is_launched() else 0
+
+
+def is_silent() -> bool:
+    """Whether another process of the run speaks to the terminal."""
+    return is_launched() and os.environ["RANK"] != "0"
+
+
+def is_restarted() -> bool:
+    """Whether torchrun (`--max-restarts`) or SLURM (`scontrol requeue`) has started this command again."""
+    return any(int(os.environ.get(name) or 0) > 0 for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))

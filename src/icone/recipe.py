@@ -110,9 +110,10 @@ def anchor_epsilon(length: float, values: int, samples: int, weight: float = 1.0
 
 def anchor_epsilon_floor(loss: IConELoss, samples: int) -> dict[nn.Parameter, float]:
     """The ε that Adam should add at least to what it divides the gradient of the anchors by, at this batch size."""
-    table = loss.anchors.weight
-    length = table.detach().norm(dim=1).mean().item()
-    return {table: anchor_epsilon(length, table.numel(), samples, loss.weights["anchor_alignment"])}
+    table = loss.anchors.whole().detach()
+    length = table.norm(dim=1).mean().item()
+    epsilon = anchor_epsilon(length, table.numel(), samples, loss.weights["anchor_alignment"])
+    return {loss.anchors.weight: epsilon}
 
 
 def parameter_groups(

@@ -114,6 +114,7 @@ RANGES: dict[str, Rule] = {
     "snapshots": all_of(at_least(0, 10**9)),
     # other verbs
     "seeds": at_least(1, 10_000),
+    "devices": at_least(1, 1024),
     "batch_sizes": all_of(COUNT),
     "geometry_instances": at_least(0, 10**9),
     "side_by_side": at_least(1, 1024),

@@ -25,6 +25,7 @@ from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, chosen_options, method_class, option_texts, register
 from icone.nn import convert_batch_norm
+from icone.process import is_launched, local_rank
 from icone.recipe import DIVERSITY_FLOPS, initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
 from icone.validation import refused
@@ -219,9 +220,11 @@ def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype 
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of this name, which this PyTorch and this machine must have."""
+    """The device of this name, which this PyTorch and this machine must have; of several GPUs that of this rank."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and is_launched():
+        name = f"cuda:{local_rank()}"
     try:
         device = torch.device(name)
     except RuntimeError as error:

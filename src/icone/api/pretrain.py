@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ from icone.errors import InputError
 from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
 from icone.nn import plain_state_dict
+from icone.nn.ranks import Ranks
+from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, write_tensors
 from icone.terminal import Terminal
@@ -56,6 +59,8 @@ from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
 from icone.training.checkpoint import StateBook, load_book, load_state
 from icone.training.context import seed_random_numbers
+from icone.training.distributed import check_batch_size, check_micro_batches, joined_ranks, one_reads_first
+from icone.training.slurm import requeued_jobs
 from icone.validation import check_arguments, check_folder, user_path
 from icone.views import Views
 
@@ -103,6 +108,9 @@ def pretrain(
     folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit for bit on the
     same machine and software with the same number of threads, with `adjust` from its last state on with another lr,
     weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
+
+    In a script that torchrun starts, all its processes train this one run: each has its share of every batch, and
+    batch_size counts the samples of all. A script that torchrun or SLURM has started again resumes.
     """
     known = {f.name for f in dataclasses.fields(PretrainConfig)}
     if unknown := settings.keys() - known:
@@ -112,19 +120,27 @@ def pretrain(
     given_labels = None if described["labels"] is not None else labels
     own_callbacks = [as_callback(one) for one in callbacks]
     run = Run(out if out is not None else default_folder(config.source))
-    console = console or Terminal()
+    console = Terminal(quiet=True) if is_silent() else console or Terminal()
+    if is_restarted() and run.exists():
+        resume, extend = True, False
     going_on = _GoingOn(resume, extend, adjust)
     check_start(run, resume, extend)
     _check_outside_data(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
-    with own_randomness(pick_device(config.device)), memory_errors(config):
+    device = pick_device(config.device)
+    with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors(config):
+        check_batch_size(config.batch_size, ranks)
         if going_on:
             going_on.changes(load_book(run), config, run)
-        data = _load(config, console, source, given_labels, groups)
-        parts = _build(config, data.data, given)
+        with one_reads_first(ranks):
+            data = _load(config, console, source, given_labels, groups)
+        parts = _build(config, data.data, given, ranks)
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
-        with run.locked(), choose_display(console) as display:
-            check_start(run, resume, extend)  # somebody may have been quicker
+        with contextlib.ExitStack() as stack:
+            if ranks is None or ranks.rank == 0:
+                stack.enter_context(run.locked())
+                check_start(run, resume, extend)  # somebody may have been quicker
+            display = stack.enter_context(choose_display(console))
             one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
             fit([one])
             _finish(one)
@@ -144,7 +160,10 @@ def pretrain_many(
     With `resume` the finished ones are left as they are, the others continue or begin. A run that fails does not stop
     the others; its error is raised when they are done.
     """
+    if is_launched() and os.environ["WORLD_SIZE"] != "1":
+        raise InputError("several processes share one run, and --seeds trains several runs: give one of the two")
     first, console = configs[0], console or Terminal()
+    resume = resume or is_restarted()
     runs = [Run(out) for out in outs]
     for config, run in zip(configs, runs, strict=True):
         if other := different_data(first, config):
@@ -156,7 +175,7 @@ def pretrain_many(
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     together = [waiting] if side_by_side else [[one] for one in waiting]
-    with own_randomness(device), memory_errors(first):
+    with requeued_jobs(console), own_randomness(device), memory_errors(first):
         data = _load(first, console, first.source)
         show_summary(data.data.summary, first, None, device, console)
         for group in together:
@@ -293,7 +312,7 @@ def _prepare(
         say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
         say(f"note: {where_samples_are(parts.loader)}")
-    callbacks = _callbacks(run, config, parts, display, own_callbacks)
+    callbacks = [] if is_silent() else _callbacks(run, config, parts, display, own_callbacks)
     initial = None
     if is_object(config.encoder) and saved is None:  # nobody can build these weights again
         initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
@@ -305,7 +324,7 @@ def _prepare(
         digests = [known.digests[name] for name in data.train.ids]
         engine = partial(cuda.accelerate, engine=config.engine)
         one = Fit(*parts, config, run, display, saved, rows, callbacks, progress, digests, changes, engine)
-    if initial is not None:
+    if initial is not None and one.writes:
         write_tensors(run.initial_file, initial, {})
     with one.context.active():
         one.save()
@@ -315,7 +334,8 @@ def _prepare(
         "extensions": one.extensions,
         "changes": changes,
     }
-    run.begin(config, facts, _instances(known), one.history)
+    if one.writes:
+        run.begin(config, facts, _instances(known), one.history)
     return one
 
 
@@ -332,14 +352,18 @@ def _finish(one: Fit) -> None:
     """Write the trained encoder, which makes the run a finished one."""
     weights = plain_state_dict(one.step.method.encoder)
     about = {"finished": True, "epochs": one.config.epochs, "extensions": one.extensions}
-    write_tensors(one.run.encoder_file, weights, {**about, "recipe_version": RECIPE_VERSION})
+    if one.writes:
+        write_tensors(one.run.encoder_file, weights, {**about, "recipe_version": RECIPE_VERSION})
+    if one.ranks is not None:
+        one.ranks.barrier()  # whoever goes on finds a finished run
 
 
-def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts:
+def _build(config: PretrainConfig, data: Data, given: Given = NOTHING, ranks: Ranks | None = None) -> _Parts:
     """Everything that can refuse the configuration, before anything is written."""
     device = pick_device(config.device)
     seed_random_numbers(config.seed, device)
     method = make_method(config, data, given)
+    views = make_training_views(config, data.preparation, given).to(device)
     loader = Loader(
         data.train,
         config.batch_size,
@@ -347,11 +371,15 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts
         device=device,
         workers=config.workers,
         smallest_batch=method.smallest_batch,
+        ranks=ranks if views.draws_first else None,
     )
     method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
-    return _Parts(method.to(device), make_training_views(config, data.preparation, given).to(device), loader)
+    if ranks is not None:
+        check_micro_batches(method, ranks)
+        method.share(ranks)
+    return _Parts(method.to(device), views, loader)
 
 
 def _callbacks(

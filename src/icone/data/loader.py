@@ -14,6 +14,7 @@ from icone.data.dataset import Dataset
 from icone.data.memory import GB
 from icone.data.threads import read_ahead
 from icone.errors import InputError
+from icone.nn.ranks import Ranks
 
 BATCHES_AHEAD = 4
 """Batches per thread that are read before they are needed."""
@@ -25,7 +26,7 @@ class Batch(NamedTuple):
     """What one step sees, on the training device."""
 
     images: Tensor
-    """(B, C, *size) in the stored dtype."""
+    """(B, C, *size) in the stored dtype; those of this rank's share alone where ranks share the batch."""
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a batch
     """(B,) position inside the training subset; it addresses the anchor table."""
     label: Tensor
@@ -38,7 +39,8 @@ class Loader:
     What the host does (`begin` an epoch, `advance` to the next step) is kept apart from what the device does
     (`take` a batch), because a captured step repeats the latter alone. Samples that fit into the device's memory
     are moved there once, and `take` gathers them; others are read by threads a few batches ahead, and `advance`
-    copies them into buffers whose addresses stay the same.
+    copies them into buffers whose addresses stay the same. With `ranks` the images of a batch are those of this rank's
+    share, while indices and labels are those of the whole batch.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Loader:
         device: torch.device | str = "cpu",
         workers: int = 2,
         smallest_batch: int = 1,
+        ranks: Ranks | None = None,
     ) -> None:
         count = len(dataset)
         if count < 2:
@@ -62,6 +65,7 @@ class Loader:
         self.seed = seed
         self.device = torch.device(device)
         self.workers = workers
+        self.ranks = ranks
         self._labels = dataset.labels.to(self.device)
         self._images = samples_on(dataset, self.device)
         self._order = torch.zeros(count, dtype=torch.int64, device=self.device)
@@ -111,11 +115,18 @@ class Loader:
         positions = (self.position + torch.arange(size, device=self.device)) % len(self._order)
         index = self._order.index_select(0, positions)
         self.position += size
-        return Batch(self._images.index_select(0, index), index, self._labels.index_select(0, index))
+        return Batch(self._images.index_select(0, self._own(index)), index, self._labels.index_select(0, index))
 
     def end(self) -> None:
         """Leave the epoch, and stop the threads that read ahead."""
         self._stream.close()
+
+    def _own(self, index: Tensor) -> Tensor:
+        """What this rank reads of a batch."""
+        if self.ranks is None:
+            return index
+        share = self.ranks.share_of(len(index))
+        return index[share.start : share.stop]
 
     def _read(self, chunks: Sequence[Tensor]) -> Generator[tuple[Tensor, Tensor], None, None]:
         images = read_ahead(self._fetch, chunks, self.workers, ahead=BATCHES_AHEAD * self.workers)
@@ -126,7 +137,7 @@ class Loader:
             images.close()
 
     def _fetch(self, chunk: Tensor) -> Tensor:
-        images = self.dataset.images_at(chunk)
+        images = self.dataset.images_at(self._own(chunk))
         return images.pin_memory() if self.device.type == "cuda" else images
 
 

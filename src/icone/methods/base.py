@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from icone.encoders import Region
 from icone.errors import InputError, UndefinedError
 from icone.nn import in_micro_batches
+from icone.nn.ranks import Ranks
+from icone.nn.shared_batchnorm import share_batch_norm
 
 Reads = Literal["features", "feature map", "tokens"]
 
@@ -92,6 +94,10 @@ class Method(nn.Module, ABC):
     """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
+    ranks: Ranks | None = None
+    """The processes that train it together: each encodes its share of a batch, all compute the loss of the whole."""
+    gathers_features: ClassVar[bool] = True
+    """Whether the loss sees views through `run_encoder` alone, so that several processes can share a batch."""
     micro_batch: int | None = None
     """Samples that pass through an encoder at a time; None: the whole batch."""
 
@@ -127,6 +133,17 @@ class Method(nn.Module, ABC):
 
     def start(self, features: Tensor, rows: Tensor) -> None:
         """Called with the embedding of all instances (N, e) before it trains on the new ones, `rows`."""
+
+    def share(self, ranks: Ranks) -> None:
+        """Train together with other processes from now on; called before an optimizer is made.
+
+        Encoders take their BatchNorm statistics over the rows of all ranks. A method with a large table splits it.
+        """
+        if ranks.size > 1 and not self.gathers_features:
+            raise InputError(f"{self.name} trains in one process: its loss is of more than the features of views")
+        self.ranks = ranks
+        for encoder in self.encoders():
+            assert share_batch_norm(encoder, ranks) is encoder, "an encoder is more than one BatchNorm"
 
     def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
         """Parameters of which a step of so many samples reaches few rows, with the ε that Adam should add at least.
@@ -170,6 +187,8 @@ class Method(nn.Module, ABC):
 
         Micro-batches pass one after another, and the backward pass encodes each of them again with the gradient of its
         features (gradient caching, Gao et al. 2021, arXiv:2101.06983). Heads and losses see the whole batch.
+
+        Where ranks share the batch, `views` are those of this rank and the features those of all.
         """
 
         def encode(views: Tensor) -> Tensor:
@@ -178,8 +197,12 @@ class Method(nn.Module, ABC):
             return features.float().reshape(*views.shape[:2], -1)
 
         if self.micro_batch is None or len(views) <= self.micro_batch:
-            return encode(views)
-        return in_micro_batches(encoder, encode, views, self.micro_batch)
+            return self._gather(encode(views))
+        return self._gather(in_micro_batches(encoder, encode, views, self.micro_batch))
+
+    def _gather(self, features: Tensor) -> Tensor:
+        share = None if self.ranks is None else self.ranks.share
+        return features if share is None else share.gather(features)
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """Around forward passes of networks: the arithmetic of `autocast_dtype`."""

@@ -16,6 +16,7 @@ from icone.nn import AnchorTable, IConELoss, convert_batch_norm
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.nn.diversity import SideStream, affordable_orthogonality
 from icone.nn.heads import ProjectionHead
+from icone.nn.ranks import Ranks
 from icone.recipe import (
     ANCHOR_STD,
     HEAD_HIDDEN,
@@ -116,6 +117,10 @@ class IConE(Anchored):
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         diversity = self.side_stream.compute(self.objective.diversity, self.objective.anchors.weight)
         return self.objective.terms(self.embed(views), index, diversity())
+
+    def share(self, ranks: Ranks) -> None:
+        super().share(ranks)
+        self.objective.split(ranks)
 
     def embed(self, views: Tensor) -> Tensor:
         embedding: Tensor = self.head(self.encode(views))

@@ -13,6 +13,7 @@ from icone.methods.icone import Anchored
 from icone.methods.ranges import Positive, Share, Weight
 from icone.nn.anchors import AnchorTable, diversity_function
 from icone.nn.losses import anchor_alignment, class_alignment, view_consistency, weighted_sum
+from icone.nn.ranks import Ranks
 from icone.recipe import CLASS_SHARE, PAPER_OPTIONS, VIEW_WEIGHT
 
 
@@ -69,12 +70,17 @@ class IConEInstance(Anchored):
     def table(self) -> AnchorTable:
         return self.anchors
 
+    def share(self, ranks: Ranks) -> None:
+        super().share(ranks)
+        self.anchors.split(ranks)
+        self.diversity = self.anchors.of_whole(self.diversity)
+
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         z = self.encode(views)
         return weighted_sum(
             self.weights,
             view_consistency=view_consistency(z),
             own_alignment=anchor_alignment(z, self.anchors(index)),
-            class_alignment=class_alignment(z, self.anchors.weight, label, self.labels),
+            class_alignment=class_alignment(z, self.anchors.whole(), label, self.labels),
             diversity=self.diversity(self.anchors.weight, labels=self.labels),
         )

@@ -39,6 +39,7 @@ class MAE(Method):
         terms={"source": "synthetic:cells@96x500", "encoder": "test_vit", "features": None},
         options={"decoder_width": 96, "decoder_depth": 2},
     )
+    gathers_features: ClassVar[bool] = False
     prevents_collapse: ClassVar[str] = "reconstructing hidden parts of a sample"
     sums_over_samples = True
     reads: ClassVar[Reads] = "tokens"

@@ -34,6 +34,7 @@ class SimMIM(Method):
     name: ClassVar[str] = "simmim"
     title: ClassVar[str] = "SimMIM"
     learning: ClassVar[Learning] = Learning(batch_size=4, gain=1)
+    gathers_features: ClassVar[bool] = False
     prevents_collapse: ClassVar[str] = "reconstructing hidden parts of a sample"
     sums_over_samples = True
     reads: ClassVar[Reads] = "feature map"

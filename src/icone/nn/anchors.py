@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icone.errors import InputError, unknown_name
-from icone.nn.diversity import DIVERSITY
+from icone.nn.diversity import DIVERSITY, orthogonality, shared_orthogonality
 from icone.nn.losses import anchor_alignment, view_consistency, weighted_sum
+from icone.nn.ranks import Ranks, Share
 
 
 class AnchorTable(nn.Module):
@@ -26,6 +27,9 @@ class AnchorTable(nn.Module):
     True
     """
 
+    share: Share | None = None
+    """Where ranks share the table: which of its rows are the parameters of this one."""
+
     def __init__(self, num_instances: int, dim: int, std: float = 0.02, unit: bool = False) -> None:
         """Anchors start at N(0, std²), or with `unit` at length 1, from where the optimizer moves them freely."""
         super().__init__()
@@ -34,7 +38,43 @@ class AnchorTable(nn.Module):
 
     def forward(self, index: Tensor | None = None) -> Tensor:
         """Unit anchors of the given instances, or of all: (B, d) or (N, d)."""
-        return F.normalize(self.weight if index is None else self.weight.index_select(0, index), dim=-1)
+        return F.normalize(self.whole() if index is None else self._rows(index), dim=-1)
+
+    def whole(self) -> Tensor:
+        """All raw anchors (N, d), gathered where ranks share the table; the gradient reaches own rows."""
+        return self.weight if self.share is None else self.share.gather(self.weight)
+
+    def _rows(self, index: Tensor) -> Tensor:
+        if self.share is None:
+            return self.weight.index_select(0, index)
+        own = index - self.share.start
+        mine = (own >= 0) & (own < len(self.weight))
+        rows = self.weight.index_select(0, own.clamp(0, len(self.weight) - 1)) * mine[:, None]
+        return self.share.ranks.sum_rows(rows)
+
+    def split(self, ranks: Ranks) -> None:
+        """Keep only the rows of this rank, to be called before an optimizer is made.
+
+        Weight, gradient and moments of a row are then those of one rank. A table with fewer rows than ranks stays whole
+        on all of them.
+        """
+        if 1 < ranks.size <= len(self.weight):
+            self.share = ranks.share_of(len(self.weight))
+            rows = self.weight.detach()[self.share.start : self.share.stop].clone()
+            self.weight = nn.Parameter(rows, requires_grad=self.weight.requires_grad)
+
+    def of_whole(self, term: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """The same diversity term as a function of the rows of this rank.
+
+        Orthogonality costs every rank its own rows against all. Other terms are computed from the gathered table, by
+        every rank alike.
+        """
+        share = self.share
+        if share is None:
+            return term
+        if isinstance(term, partial) and term.func is orthogonality:
+            return partial(shared_orthogonality, share=share, **term.keywords)
+        return lambda own, **options: term(share.gather(own), **options)
 
     @torch.no_grad()
     def start_from(self, features: Tensor, rows: Tensor | None = None) -> None:
@@ -43,12 +83,14 @@ class AnchorTable(nn.Module):
         Lengths stay, and a tenth of the random start, so that instances that look alike can part.
         """
         deviation = F.normalize(features - features.mean(0), dim=-1)
-        length = self.weight.norm(dim=-1).mean()
-        started = 0.1 * self.weight + length * deviation.to(self.weight)
+        whole = self.whole().detach().clone()
+        length = whole.norm(dim=-1).mean()
+        started = 0.1 * whole + length * deviation.to(whole)
         if rows is None:
-            self.weight.copy_(started)
+            whole = started
         else:
-            self.weight[rows] = started[rows]
+            whole[rows] = started[rows]
+        self.weight.copy_(whole if self.share is None else whole[self.share.start : self.share.stop])
 
     @torch.no_grad()
     def mean_cosine(self) -> Tensor:
@@ -108,6 +150,11 @@ class IConELoss(nn.Module):
             "diversity": diversity_weight,
         }
         self.diversity = diversity if callable(diversity) else diversity_function(diversity, normalisation)
+
+    def split(self, ranks: Ranks) -> None:
+        """Share the anchors among ranks, which all compute the loss of the same embeddings (`AnchorTable.split`)."""
+        self.anchors.split(ranks)
+        self.diversity = self.anchors.of_whole(self.diversity)
 
     def forward(self, embeddings: Tensor, index: Tensor) -> Tensor:
         """Total loss of embeddings (B, V, d) of the instances `index` (B,), numbers from 0 to num_instances − 1.

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from icone.nn.ranks import Ranks, Share
+
 REFERENCE_SAMPLES = 16
 """Samples over which statistics and gradients are averaged: the smallest batch that BatchNorm is known to work with."""
 MOMENTUM = 0.1
@@ -51,6 +53,8 @@ class MovingAverageBatchNorm(nn.Module):
     """Mean of the output's gradient, and of its product with the normalised input: (2, C)."""
     passes: Tensor
     """Passes so far; the averages of the first ones are plain means."""
+    ranks: Ranks | None = None
+    """The processes that have shares of a pass: statistics and gradients are then averaged over all of them."""
 
     def __init__(
         self,
@@ -94,8 +98,10 @@ class MovingAverageBatchNorm(nn.Module):
         """(B, C, …) -> (B, C, …)."""
         if not self.training:
             y = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        elif self.deferred:
+        elif self.deferred and self._share() is None:
             y = self._normalise_deferred(x)
+        elif self.deferred:
+            y = self._normalise_shared(x)
         else:
             y = self._normalise(x)
         return cast(Tensor, self.act(self.drop(y)))
@@ -137,10 +143,19 @@ class MovingAverageBatchNorm(nn.Module):
             _average_rate(passes, self.gradient_rate),
             self._groups(x),
             self.eps,
+            self._share(),
         )
         running = torch.lerp(running, moving, _average_rate(passes, self.running_rate))
         self.pending = moving, running, passes + 1, count + 1
         return cast(Tensor, output).to(x.dtype)
+
+    # Compilers know nothing of messages between processes.
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _normalise_shared(self, x: Tensor) -> Tensor:
+        return self._normalise_deferred(x)
+
+    def _share(self) -> Share | None:
+        return None if self.ranks is None else self.ranks.share
 
     def _running(self) -> Tensor:
         return torch.stack([self.running_mean, self.running_var])
@@ -165,7 +180,8 @@ class _NormaliseAndUpdate(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: MovingAverageBatchNorm
     ) -> Tensor:
-        moving = _new_statistics(layer.moving, x, _average_rate(layer.passes, layer.rate))
+        ctx.share = layer._share()
+        moving = _new_statistics(layer.moving, x, _average_rate(layer.passes, layer.rate), ctx.share)
         ctx.gradient_rate = _average_rate(layer.passes, layer.gradient_rate)
         running_rate = _average_rate(layer.passes, layer.running_rate)
         for running, value in zip((layer.running_mean, layer.running_var), moving, strict=True):
@@ -181,7 +197,7 @@ class _NormaliseAndUpdate(torch.autograd.Function):
         x, weight, moving = ctx.saved_tensors
         layer: MovingAverageBatchNorm = ctx.layer
         inner, weight_gradient, bias_gradient, change = _backward(
-            gradient, x, weight, moving, layer.gradient_means, ctx.gradient_rate, layer._groups(x), layer.eps
+            gradient, x, weight, moving, layer.gradient_means, ctx.gradient_rate, layer._groups(x), layer.eps, ctx.share
         )
         layer.gradient_means.add_(change)
         return inner, weight_gradient, bias_gradient, None
@@ -204,13 +220,14 @@ class _NormaliseDeferred(torch.autograd.Function):
         gradient_rate: Tensor,
         groups: int,
         eps: float,
+        share: Share | None,
     ) -> tuple[Tensor, Tensor]:
-        moving = _new_statistics(moving, x, rate)
+        moving = _new_statistics(moving, x, rate, share)
         return _scale(x, weight, bias, moving, eps), moving
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, weight, _, gradient_means, _, _, gradient_rate, ctx.groups, ctx.eps = inputs
+        x, weight, _, gradient_means, _, _, gradient_rate, ctx.groups, ctx.eps, ctx.share = inputs
         _, moving = output
         ctx.mark_non_differentiable(moving)
         ctx.save_for_backward(x, weight, moving, gradient_means, gradient_rate)
@@ -218,25 +235,33 @@ class _NormaliseDeferred(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _moving: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, moving, gradient_means, gradient_rate = ctx.saved_tensors
-        results = _backward(gradient, x, weight, moving, gradient_means, gradient_rate, ctx.groups, ctx.eps)
-        return *results, None, None, None, None, None
+        results = _backward(gradient, x, weight, moving, gradient_means, gradient_rate, ctx.groups, ctx.eps, ctx.share)
+        return *results, None, None, None, None, None, None
 
 
-def _new_statistics(moving: Tensor, x: Tensor, rate: Tensor) -> Tensor:
+def _new_statistics(moving: Tensor, x: Tensor, rate: Tensor, share: Share | None) -> Tensor:
     """Moving mean and variance (2, C) that include a pass: those of a mixture with the share `rate` of the pass.
 
     The variance of the pass is that of x minus one of its values, so that a large mean takes no digits away from it.
     """
+    mean, variance, shift = _pass_statistics(x)
+    if share is not None:
+        mean, variance = share.merge(mean + shift, variance)
+        shift = torch.zeros_like(mean)
+    apart = mean + shift - moving[0]
+    mixed = torch.lerp(moving[1], variance, rate) + (rate * (1 - rate)) * apart.square()
+    return torch.stack([moving[0] + rate * apart, mixed])
+
+
+def _pass_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance of x minus one of its values, and that value: (C) each."""
     across = [0, *range(2, x.dim())]
     shift = x[0]
     while shift.dim() > 1:
         shift = shift[..., 0]
     shifted = x - _along_channels(shift, x)
     mean = shifted.mean(across)
-    variance = (shifted.square().mean(across) - mean.square()).clamp_min(0)
-    apart = mean + shift - moving[0]
-    mixed = torch.lerp(moving[1], variance, rate) + (rate * (1 - rate)) * apart.square()
-    return torch.stack([moving[0] + rate * apart, mixed])
+    return mean, (shifted.square().mean(across) - mean.square()).clamp_min(0), shift
 
 
 def _scale(x: Tensor, weight: Tensor | None, bias: Tensor | None, moving: Tensor, eps: float) -> Tensor:
@@ -260,16 +285,26 @@ def _backward(
     gradient_rate: Tensor,
     groups: int,
     eps: float,
+    share: Share | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
     """`_backward_of_channels`, of few channels at a time where the input is large and nothing is compiled."""
-    if torch.compiler.is_compiling() or x.numel() < SLICED_ELEMENTS or x.shape[1] <= SLICE_CHANNELS:
-        return _backward_of_channels(gradient, x, weight, moving, gradient_means, gradient_rate, groups, eps)
+    size = x.numel() if share is None else share.total(x) / share.ranks.size  # all ranks must decide alike
+    if torch.compiler.is_compiling() or size < SLICED_ELEMENTS or x.shape[1] <= SLICE_CHANNELS:
+        return _backward_of_channels(gradient, x, weight, moving, gradient_means, gradient_rate, groups, eps, share)
     inner, others = torch.empty_like(x), []
     for first in range(0, x.shape[1], SLICE_CHANNELS):
         some = slice(first, first + SLICE_CHANNELS)
         own = None if weight is None else weight[some]
         inner[:, some], *rest = _backward_of_channels(
-            gradient[:, some], x[:, some], own, moving[:, some], gradient_means[:, some], gradient_rate, groups, eps
+            gradient[:, some],
+            x[:, some],
+            own,
+            moving[:, some],
+            gradient_means[:, some],
+            gradient_rate,
+            groups,
+            eps,
+            share,
         )
         others.append(rest)
     of_weight, of_bias, change = zip(*others, strict=True)
@@ -286,11 +321,13 @@ def _backward_of_channels(
     gradient_rate: Tensor,
     groups: int,
     eps: float,
+    share: Share | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
     """Gradients of input, weight and bias, and the change of `gradient_means`.
 
     With x̂ the normalised input and g the gradient times γ: ∂x = (g − mean(g) − x̂·mean(g·x̂)) / √(σ² + ε), where both
-    means are the moving ones.
+    means are the moving ones. With a share, both are over the rows of all ranks, and the gradients of weight and bias
+    those of own rows, to be summed like all others.
     """
     across = [0, *range(2, x.dim())]
     scale = (moving[1] + eps).rsqrt()
@@ -300,13 +337,19 @@ def _backward_of_channels(
     factor = torch.ones_like(moving[0]) if weight is None else weight
     if groups > 1:
         sums = torch.stack([_sums_by_group(t, groups) for t in (gradient, gradient * normalised)], 1)
-    averages = sums * factor * (x.shape[1] * groups / x.numel())
+    values: float = x.numel()
+    if share is not None:
+        assert groups == 1, "groups of rows are of one process"
+        sums, values = share.ranks.sum(sums), share.total(x)
+    averages = sums * factor * (x.shape[1] * groups / values)
     change = gradient_rate * (averages - gradient_means)
     mean, product = _by_row(gradient_means + change, x, groups).unbind(-2)
     if groups > 1:
         change = change.mean(0)
     inner = _affine(gradient, scale * factor, -scale * mean)
     inner = torch.addcmul(inner, normalised, _along_channels(-scale * product, x))
+    if share is not None and share.is_empty:
+        inner = torch.zeros_like(inner)
     return inner, weight_gradient, bias_gradient, change
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from icone.data import DIGEST_VERSION
 from icone.errors import InputError
+from icone.nn import AnchorTable
+from icone.nn.ranks import Share
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, misfit, read_metadata, read_tensors, write_tensors
 from icone.training.step import TrainStep
@@ -60,8 +63,23 @@ class SavedState(StateBook):
 
 
 def save_state(run: Run, step: TrainStep, book: StateBook) -> None:
-    """Write the state file in one atomic replacement."""
+    """Write the state file in one atomic replacement.
+
+    Where ranks train together all of them call it and wait until rank 0 has written the file. They go on with the
+    numbers of rank 0, because what each computes for itself may differ in the last digit.
+    """
+    ranks = step.ranks
+    if ranks is not None:
+        own_rows = {id(t) for name, t in _parameters_and_moments(step) if name in _shares(step)}
+        ranks.broadcast([t for t in step.tensors() if id(t) not in own_rows])
     tensors = _tensors(step)
+    if ranks is None or ranks.rank == 0:
+        _write(run, tensors, book)
+    if ranks is not None:
+        ranks.barrier()
+
+
+def _write(run: Run, tensors: dict[str, Tensor], book: StateBook) -> None:
     # Tied tensors are stored once per name: safetensors refuses shared memory.
     tensors = {name: t.detach().clone() for name, t in tensors.items()}
     text = json.dumps(vars(book)).encode()
@@ -116,7 +134,7 @@ def restore(step: TrainStep, saved: SavedState) -> None:
     """Continue exactly where `saved` was taken."""
     _check_fits(step, saved)
     device = step.count.device
-    step.method.load_state_dict(saved.part("method"))
+    load_method_state(step, saved.part("method"))
     load_optimizer_state(step, saved.part("optimizer"))
     step.meter.load(saved.part("meter"))
     step.count.fill_(saved.step)
@@ -143,14 +161,13 @@ def restore_extended(step: TrainStep, saved: SavedState, rows: list[int | None])
         fresh[new] = known[old].to(fresh)
         return fresh
 
-    fresh_method = step.method.state_dict()
+    fresh_method = _method_state(step)
     known_method = saved.part("method")
-    step.method.load_state_dict({n: merged(n, fresh_method[n], t) for n, t in known_method.items()})
-    parameters = dict(step.method.named_parameters())
+    load_method_state(step, {n: merged(n, fresh_method[n], t) for n, t in known_method.items()})
     moments: dict[str, Tensor] = {}
     for key, known in saved.part("optimizer").items():
         name, _ = key.rsplit("/", 1)
-        moments[key] = merged(name, torch.zeros_like(parameters[name]), known)
+        moments[key] = merged(name, torch.zeros_like(fresh_method[name]), known)
     load_optimizer_state(step, moments)
 
 
@@ -171,24 +188,63 @@ def _check_fits(step: TrainStep, saved: SavedState, tables: tuple[str, ...] = ()
 
 def _tensors(step: TrainStep) -> dict[str, Tensor]:
     return {
-        **{f"method/{name}": t for name, t in step.method.state_dict().items()},
+        **{f"method/{name}": t for name, t in _method_state(step).items()},
         **{f"optimizer/{name}": t for name, t in optimizer_state(step).items()},
         **{f"meter/{name}": t for name, t in step.meter.state().items()},
         **{f"random/{name}": t for name, t in _random_state(step.count.device).items()},
     }
 
 
+def _method_state(step: TrainStep) -> dict[str, Tensor]:
+    """The method's tensors, with the rows of all ranks."""
+    shares = _shares(step)
+    return {name: _whole(t, shares.get(name)) for name, t in step.method.state_dict().items()}
+
+
+def load_method_state(step: TrainStep, tensors: dict[str, Tensor]) -> None:
+    shares = _shares(step)
+    step.method.load_state_dict({name: _own(t, shares.get(name)) for name, t in tensors.items()})
+
+
 def optimizer_state(step: TrainStep) -> dict[str, Tensor]:
-    """The optimizer's tensors as `parameter name/entry`."""
+    """The optimizer's tensors as `parameter name/entry`, with the rows of all ranks."""
     names = {id(p): name for name, p in step.method.named_parameters()}
-    return {f"{names[id(p)]}/{key}": t for p, entries in step.optimizer.state.items() for key, t in entries.items()}
+    shares = _shares(step)
+    return {
+        f"{names[id(p)]}/{key}": _whole(t, shares.get(names[id(p)]))
+        for p, entries in step.optimizer.state.items()
+        for key, t in entries.items()
+    }
 
 
 def load_optimizer_state(step: TrainStep, tensors: dict[str, Tensor]) -> None:
     parameters = dict(step.method.named_parameters())
+    shares = _shares(step)
     for key, tensor in tensors.items():
         name, entry = key.rsplit("/", 1)
-        step.optimizer.state[parameters[name]][entry].copy_(tensor)
+        step.optimizer.state[parameters[name]][entry].copy_(_own(tensor, shares.get(name)))
+
+
+def _shares(step: TrainStep) -> dict[str, Share]:
+    """The parameters of which this rank has some rows only."""
+    tables = ((name, m) for name, m in step.method.named_modules() if isinstance(m, AnchorTable))
+    return {f"{name}.weight": table.share for name, table in tables if table.share is not None}
+
+
+def _parameters_and_moments(step: TrainStep) -> Iterator[tuple[str, Tensor]]:
+    for name, p in step.method.named_parameters():
+        yield name, p
+        for moment in step.optimizer.state.get(p, {}).values():
+            if moment.dim():
+                yield name, moment
+
+
+def _whole(tensor: Tensor, share: Share | None) -> Tensor:
+    return tensor if share is None or tensor.dim() == 0 else share.gather(tensor.detach())
+
+
+def _own(tensor: Tensor, share: Share | None) -> Tensor:
+    return tensor if share is None or tensor.dim() == 0 else tensor[share.start : share.stop]
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

@@ -17,10 +17,11 @@ from icone.run import Run
 from icone.training.callbacks import Callback
 from icone.training.checkpoint import SavedState, StateBook, restore, restore_extended, save_state
 from icone.training.context import RunContext
+from icone.training.distributed import Exchange
 from icone.training.engine import EngineChoice, Sizes, eager
 from icone.training.initialization import start
 from icone.training.progress import Display
-from icone.training.signals import watch_signals
+from icone.training.signals import Interruption, watch_signals
 from icone.training.step import TrainStep
 from icone.views import Views
 
@@ -34,7 +35,7 @@ class Fit:
     training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
     `callbacks` are told about every epoch, `progress` about the instances that were embedded before the first;
     `digests` of the samples and `changes` of settings are kept with the state; `engine` chooses what calls the step.
-    Building it writes nothing.
+    Building it writes nothing. Where ranks train together, rank 0 writes, and the others do the same but for that.
     """
 
     def __init__(
@@ -63,6 +64,10 @@ class Fit:
         # After all that the run is made of: the context waits for what was begun before it, and for nothing else.
         self.context = RunContext(loader.device, tf32=method.autocast_dtype is not None)
         self.engine = engine(self.step, loader, self.context, display.warn)
+        self.ranks = method.ranks
+        self.interruption = Interruption()
+        self.stopping = False
+        """Whether to stop after this step; where ranks train together, they have agreed on it."""
         self.engine.tell = display.warn
         self.done = 0
         self.history: list[dict[str, Any]] = []
@@ -75,6 +80,12 @@ class Fit:
                 fresh = [new for new, row in enumerate(known) if row is None]
                 with self.engine.uncompiled():
                     start(method, views, loader, self.step.batch_norms, fresh, progress)
+        self.exchange = None if self.ranks is None else Exchange(self.ranks, loader.device, self.done)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes the files of the run."""
+        return self.ranks is None or self.ranks.rank == 0
 
     def steps(self) -> Iterator[None]:
         """Train to the end of the last epoch, from the state that `save` has kept; yields after every step, all of
@@ -160,7 +171,13 @@ class Fit:
             self._check_finite()
             self.display.refresh(self.done, self.epochs_before + epoch, self.step.meter.means(), self._speed())
             self.shown_at = now
-        if now - self.saved_at > self.config.checkpoint_seconds:
+        signal, save = self.interruption, now - self.saved_at > self.config.checkpoint_seconds
+        if self.exchange is not None:
+            self.stopping, requeue, save = self.exchange(self.done, signal.requested, signal.wants_requeue, save)
+            signal.wants_requeue |= requeue
+        else:
+            self.stopping = signal.requested
+        if save:
             self.save()
 
     def _end_epoch(self, epoch: int) -> None:
@@ -180,19 +197,31 @@ class Fit:
         self.history.append(row)
         self.step.meter.reset()
         self.epoch_began, self.seen = time.monotonic(), 0  # what callbacks took is no training time
-        self.run.append_history(row)
+        if self.writes:
+            self.run.append_history(row)
         terms = {k: row[k] for k in self.step.meter.names}
         self.display.refresh(self.done, row["epoch"], terms, row["instances_per_second"])
         self.display.end_epoch(row)
-        for callback in self.callbacks:
-            callback.end_epoch(row)
+        collapsed = None
+        try:
+            for callback in self.callbacks:
+                callback.end_epoch(row)
+        except CollapseError as error:
+            collapsed = error
+        if self.ranks is not None and self.ranks.highest(collapsed is not None)[0]:
+            collapsed = collapsed or CollapseError("the features have collapsed")
+        if collapsed is not None:
+            raise collapsed
 
     def _speed(self) -> float:
         return self.seen / max(time.monotonic() - self.epoch_began, 1e-9)
 
     def _check_weights(self) -> None:
         weights = [*self.step.method.parameters(), *self.step.method.encoder.state_dict().values()]
-        if not all(torch.isfinite(t).all() for t in weights):
+        finite = all(torch.isfinite(t).all() for t in weights)
+        if self.ranks is not None:
+            finite = not self.ranks.highest(not finite)[0]
+        if not finite:
             raise TrainingError(f"weights are not finite after step {self.done}. {self._way_out()}")
 
     def _check_finite(self) -> None:
@@ -216,7 +245,9 @@ def fit(fits: Sequence[Fit]) -> None:
         one.engine.alone = len(fits) == 1
     going = {one: one.steps() for one in fits}
     failed: list[InputError | TrainingError] = []
-    with watch_signals() as interruption:
+    with watch_signals(patient=any(one.ranks is not None for one in fits)) as interruption:
+        for one in fits:
+            one.interruption = interruption
         while going:
             for one in list(going):
                 try:
@@ -227,16 +258,18 @@ def fit(fits: Sequence[Fit]) -> None:
                 except (InputError, TrainingError) as error:
                     failed.append(error)
                     del going[one]
-            if interruption.requested and going:
-                _stop(going)
+            if any(one.stopping for one in going):
+                _stop(going, interruption)
     if failed:
         raise failed[0]
 
 
-def _stop(going: dict[Fit, Iterator[None]]) -> None:
+def _stop(going: dict[Fit, Iterator[None]], interruption: Interruption) -> None:
     for one, steps in going.items():
         with one.context.active():
             steps.close()  # type: ignore[attr-defined]
             one.save()
     where = ", ".join(f"step {one.done} of {one.total_steps}" for one in going)
-    raise InterruptedRun(f"stopped after {where}; the state is saved")
+    stopped = InterruptedRun(f"stopped after {where}; the state is saved")
+    stopped.wants_requeue = interruption.wants_requeue
+    raise stopped

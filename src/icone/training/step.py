@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from icone.config import PretrainConfig
 from icone.data import Batch
 from icone.encoders import checkpoint_activations
 from icone.methods import Method
-from icone.nn import MovingStatistics
+from icone.nn import AnchorTable, MovingStatistics
 from icone.nn.recomputation import micro_batches
 from icone.recipe import adamw_settings
 from icone.training.optimizer import build_optimizer, set_learning_rate
 from icone.views import Views
+from icone.views.base import Part
 
 
 class Meter:
@@ -75,6 +76,29 @@ class Meter:
         self.bad_terms = torch.zeros(len(names), device=self.device)
 
 
+def encoder_parameters(method: Method) -> list[nn.Parameter]:
+    """The parameters of which every rank has the gradient of its own samples; all others have the whole gradient."""
+    found = (p for encoder in method.encoders() for p in encoder.parameters() if p.requires_grad)
+    return list(dict.fromkeys(found))
+
+
+@torch.no_grad()
+def clip_gradients(method: Method, longest: float) -> None:
+    """Shorten the gradient of all parameters to this norm; of a table that ranks share, the rows of all count."""
+    shares = [m for m in method.modules() if isinstance(m, AnchorTable) and m.share is not None]
+    if method.ranks is None or not shares:
+        torch.nn.utils.clip_grad_norm_(method.parameters(), longest)
+        return
+    gradients = {p: p.grad for p in method.parameters() if p.grad is not None}
+    split = [gradients[table.weight] for table in shares if table.weight in gradients]
+    others = [g for p, g in gradients.items() if all(p is not table.weight for table in shares)]
+    squares = torch.stack([g.square().sum() for g in others]).sum()
+    if split:
+        squares = squares + method.ranks.sum(torch.stack([g.square().sum() for g in split]).sum())
+    factor = (longest / (squares.sqrt() + 1e-6)).clamp(max=1)  # as PyTorch's clip_grad_norm_ does
+    torch._foreach_mul_([*others, *split], factor)
+
+
 class TrainStep:
     """Everything between a batch and the updated weights.
 
@@ -96,6 +120,7 @@ class TrainStep:
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
         self.last_backward: Callable[[], AbstractContextManager[None]] = nullcontext
         """Around the last backward pass of a step. `icone.cuda` computes weight gradients on a side stream in it."""
+        self.ranks = method.ranks
         self.is_checkpointed = False
         """Whether the backward pass computes activations of the encoder again."""
 
@@ -119,8 +144,10 @@ class TrainStep:
                 share = len(index) / instances
                 (terms["loss"] if share == 1 else terms["loss"] * share).backward()
             self.batch_norms.update()
+        if self.ranks is not None:
+            self.ranks.sum_gradients(encoder_parameters(self.method))
         if self.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
+            clip_gradients(self.method, self.clip)
         self.optimizer.step()
         self.method.after_step(progress)
         self.count += 1
@@ -128,15 +155,28 @@ class TrainStep:
     def _passes(self, batches: Sequence[Batch]) -> Iterator[tuple[Tensor, Tensor, Tensor, bool]]:
         """Views, indices and labels of what has a backward pass of its own, and whether it is the last of the step.
 
-        That is a batch, or one of its micro-batches if the loss is a sum over samples.
+        That is a batch, or one of its micro-batches if the loss is a sum over samples. Where ranks share a batch, views
+        are those of this rank and the batch stays whole; only the encoder runs in micro-batches.
         """
         size = self.config.micro_batch
         for number, batch in enumerate(batches, 1):
+            if self.ranks is not None:
+                with self._sharing(len(batch.index)) as part:  # in the backward pass too, which may encode again
+                    views = self.views(batch.images, self.config.views, part)
+                    yield views, batch.index, batch.label, number == len(batches)
+                continue
             views = self.views.in_parts(batch.images, self.config.views, size)
             at_once = len(batch.index) if size is None or not self.method.sums_over_samples else size
             each = list(zip(*(micro_batches(x, at_once) for x in (views, batch.index, batch.label)), strict=True))
-            for part, (some_views, index, label) in enumerate(each, 1):
-                yield some_views, index, label, number == len(batches) and part == len(each)
+            for position, (some_views, index, label) in enumerate(each, 1):
+                yield some_views, index, label, number == len(batches) and position == len(each)
+
+    @contextmanager
+    def _sharing(self, samples: int) -> Iterator[Part]:
+        """Around all that is done with a batch that ranks share; gives the samples of this rank."""
+        assert self.ranks is not None
+        with self.ranks.sharing(samples) as share:
+            yield share.part
 
     def tensors(self) -> list[Tensor]:
         """Everything that a step changes, but for random states and the position in the data."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+
+Part = tuple[int, int, int]
+"""The samples of a batch that are this process's own: the first, the one after the last, and how many there are."""
 
 
 class Views(nn.Module, ABC):
@@ -18,15 +21,35 @@ class Views(nn.Module, ABC):
     drawn as tensors and nothing is read back, so that a step with views can be captured as a CUDA graph.
     """
 
+    draws_first: ClassVar[bool] = False
+    """Whether the pipeline has `draw` and `transform`, so that the views of a part of a batch can be made alone."""
+
     def __init__(self) -> None:
         super().__init__()
         self._applied: dict[str, object] = {}
         self._left_out: dict[str, str] = {}
 
-    def forward(self, images: Tensor, num_views: int) -> Tensor:
-        """Random views of every sample: (B, C, *size) -> (B, num_views, C, *size)."""
-        views = self.augment(images.repeat_interleave(num_views, dim=0))
-        return views.reshape(len(images), num_views, *views.shape[1:])
+    def forward(self, images: Tensor, num_views: int, part: Part | None = None) -> Tensor:
+        """Random views of every sample: (B, C, *size) -> (B, num_views, C, *size).
+
+        With a `part` of a batch the result is the views of its samples, as they are among those of the whole batch.
+        The images are then those of its samples where the pipeline `draws_first`, else of the whole batch.
+        """
+        images = images.repeat_interleave(num_views, dim=0)
+        if part is not None and self.draws_first:
+            views = self._augment_part(images, num_views, part)
+            return views.reshape(-1, num_views, *views.shape[1:])
+        views = self.augment(images)
+        views = views.reshape(-1, num_views, *views.shape[1:])
+        return views if part is None else views[part[0] : part[1]]
+
+    def _augment_part(self, images: Tensor, num_views: int, part: Part) -> Tensor:
+        """Draw the random parameters of the whole batch, and use those of the part."""
+        pipeline: Any = self
+        start, stop, count = (number * num_views for number in part)
+        drawn = pipeline.draw(count, images.device)
+        views: Tensor = pipeline.transform(images, type(drawn)(*(None if t is None else t[start:stop] for t in drawn)))
+        return views
 
     def in_parts(self, images: Tensor, num_views: int, samples: int | None) -> Tensor:
         """The views of `forward`, made of so many samples at a time where a pipeline needs much memory beside them."""

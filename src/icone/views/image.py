@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,6 +71,8 @@ class ImagePipeline(Views):
     flips are one resampling; dropping the colour and normalising are one product with a C×C matrix. Where the channels
     are neither gray nor red, green and blue, each of them gets a brightness and a contrast of its own.
     """
+
+    draws_first: ClassVar[bool] = True
 
     flip_chance: Tensor
     factor_low: Tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,6 +70,8 @@ class VolumePipeline(Views):
     of the paper's list; they are not clipped, as the paper does not say that they are, nor normalised. Of several
     channels each gets a shift and a contrast of its own.
     """
+
+    draws_first: ClassVar[bool] = True
 
     turn_axes: Tensor
     turn_reverses: Tensor

@@ -40,6 +40,19 @@ def test_kernel_against_brute_force(n: int, d: int, classes: int) -> None:
     assert (gradient - expected_gradient).norm() <= 1e-3 * expected_gradient.norm() + 1e-9
 
 
+@pytest.mark.parametrize("own", [(0, 24), (24, 47), (47, 70), (69, 70)])
+@on_cpu
+def test_rows_of_one_rank_against_all(own: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    unit = F.normalize(torch.randn(70, 64) + 0.3, dim=1)
+    labels = torch.randint(3, (70,)) if own[0] else None
+    value, gradient = kernel.orthogonality_sums(unit, labels, tiling=TILING, own=own)
+    _, expected = brute_force(unit, labels)
+    expected = expected[slice(*own)]
+    assert (gradient - expected).norm() <= 1e-3 * expected.norm()
+    torch.testing.assert_close(value.double(), (expected * unit[slice(*own)]).sum(), rtol=1e-3, atol=1e-6)
+
+
 @on_cpu
 def test_small_similarities_do_not_underflow() -> None:
     """Nearly orthogonal anchors: without the scale, half precision would lose what is left of their cosines."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from icone.errors import InputError
 from icone.nn.diversity.orthogonality import orthogonality
 from icone.nn.diversity.sampled import affordable_orthogonality, sampled_orthogonality
+from icone.nn.diversity.shared import shared_orthogonality
 from icone.nn.diversity.side_stream import SideStream
 from icone.nn.diversity.sigreg import sigreg
 from icone.nn.diversity.variance_covariance import variance_covariance
@@ -39,6 +40,7 @@ __all__ = [
     "orthogonality",
     "register_diversity",
     "sampled_orthogonality",
+    "shared_orthogonality",
     "sigreg",
     "variance_covariance",
 ]

@@ -34,34 +34,43 @@ TILING = Tiling(128, 32, 8, 3)
 
 
 def orthogonality_sums(
-    unit: Tensor, labels: Tensor | None = None, dtype: torch.dtype = torch.float16, tiling: Tiling = TILING
+    unit: Tensor,
+    labels: Tensor | None = None,
+    dtype: torch.dtype = torch.float16,
+    tiling: Tiling = TILING,
+    own: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Σ_{i≠j} relu(G_ij)² and relu(G)_{i≠j} Ẽ, G = ẼẼᵀ, for unit rows (N, d) in float32.
 
     Both products take operands of 16 bits and accumulate in float32. float16 keeps 11 significant bits, as many
-    as TF32, at twice its speed; bfloat16 keeps 8. With `labels` only pairs of different classes count.
+    as TF32, at twice its speed; bfloat16 keeps 8. With `labels` only pairs of different classes count. With `own`, the
+    first row and the one after the last, both results are of these rows i only, against all rows j.
 
     The sum needs no pass of its own: relu(G)² = relu(G)·G, so it is the inner product of relu(G) Ẽ and Ẽ.
     """
     n, d = unit.shape
     groups = triton.cdiv(d, GROUP * CHUNK)
     grouped = triton.cdiv(d, groups * CHUNK)
-    blocks = triton.cdiv(n, tiling.rows)
-    padding = (0, groups * grouped * CHUNK - d, 0, blocks * tiling.rows - n)
+    start, stop = own or (0, n)
+    blocks = triton.cdiv(stop - start, tiling.rows)
+    height = blocks * tiling.rows  # programs may read over the end of own rows, but not over that of the table
+    whole_tiles = triton.cdiv(max(n, start + height), tiling.rows) * tiling.rows
+    padding = (0, groups * grouped * CHUNK - d, 0, whole_tiles - n)
     table = torch.nn.functional.pad(unit * SCALE, padding).to(dtype)
     splits = _splits(unit, blocks * groups, len(table), tiling)
     stages = tiling.stages if groups == 1 else 2  # chunks of other groups come in too, and three would not fit
-    gradient = torch.empty(splits, *table.shape, device=unit.device)
+    gradient = torch.empty(splits, height, table.shape[1], device=unit.device)
     if labels is not None:
         labels = torch.nn.functional.pad(labels, (0, len(table) - n), value=-1)
     _orthogonality[(blocks, groups, splits)](
         table, gradient, labels, len(table), triton.cdiv(len(table) // tiling.others, splits) * tiling.others,
+        start, height,
         chunks=groups * grouped, width=CHUNK, grouped=grouped, rows=tiling.rows, others=tiling.others,
         num_warps=tiling.warps, num_stages=stages,
     )  # fmt: skip
     whole = gradient[0] if splits == 1 else gradient.sum(0)
-    result = whole[:n, :d].mul_(SCALE**-3)
-    return (result * table[:n, :d]).sum() / SCALE, result
+    result = whole[: stop - start, :d].mul_(SCALE**-3)
+    return (result * table[start:stop, :d]).sum() / SCALE, result
 
 
 def _splits(unit: Tensor, programs: int, rows: int, tiling: Tiling) -> int:
@@ -74,12 +83,13 @@ def _splits(unit: Tensor, programs: int, rows: int, tiling: Tiling) -> int:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _orthogonality(  # type: ignore[no-untyped-def]
-    table, gradient, labels, count, part,
+    table, gradient, labels, count, part, start, height,
     chunks: tl.constexpr, width: tl.constexpr, grouped: tl.constexpr, rows: tl.constexpr, others: tl.constexpr,
 ):  # fmt: skip
     """One tile of relu(G) Ẽ, `grouped` chunks of columns wide, summed over one split of the rows, `part` of them."""
     depth: tl.constexpr = chunks * width
-    row = tl.program_id(0) * rows + tl.arange(0, rows)
+    local = tl.program_id(0) * rows + tl.arange(0, rows)
+    row = start + local
     first = tl.program_id(1) * grouped
     begin = tl.program_id(2) * part
     column = tl.arange(0, width)
@@ -97,8 +107,8 @@ def _orthogonality(  # type: ignore[no-untyped-def]
         sum_2 = tl.zeros((rows, width), tl.float32)
     if labels is not None:
         label = tl.load(labels + row)
-    for start in range(begin, min(begin + part, count), others):
-        other = start + tl.arange(0, others)
+    for position in range(begin, min(begin + part, count), others):
+        other = position + tl.arange(0, others)
         theirs = table + other[:, None] * depth + column[None, :]
         theirs_0 = tl.load(theirs + group)
         similar = tl.dot(mine_0, theirs_0.T)
@@ -121,7 +131,7 @@ def _orthogonality(  # type: ignore[no-untyped-def]
             sum_1 = tl.dot(positive, theirs_1, sum_1)
         if grouped > 2:
             sum_2 = tl.dot(positive, theirs_2, sum_2)
-    result = gradient + (tl.program_id(2) * count + row[:, None]).to(tl.int64) * depth + group + column[None, :]
+    result = gradient + (tl.program_id(2) * height + local[:, None]).to(tl.int64) * depth + group + column[None, :]
     tl.store(result, sum_0)
     if grouped > 1:
         tl.store(result + width, sum_1)

@@ -69,6 +69,11 @@ def is_tested_torch() -> bool:
     return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= TESTED_TORCH
 
 
+def has_kernel(unit: Tensor) -> bool:
+    """Whether our kernel serves this table."""
+    return unit.is_cuda and unit.dtype == torch.float32 and is_tested_torch()
+
+
 def _sums(
     unit: Tensor, labels: Tensor | None, precision: str, block: int, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
@@ -76,7 +81,7 @@ def _sums(
     if precision not in ("auto", "full", "tf32", "bf16"):
         raise InputError(f"precision must be 'auto', 'full', 'tf32' or 'bf16', got {precision!r}")
     if precision == "auto":
-        precision = "tf32" if unit.is_cuda and unit.dtype == torch.float32 and is_tested_torch() else "full"
+        precision = "tf32" if has_kernel(unit) else "full"
     if precision == "full":
         return _blocked(unit, labels, block, with_gradient=with_gradient)
     if not unit.is_cuda or unit.dtype != torch.float32:

@@ -1,0 +1,108 @@
+"""Runs in several processes, for tests."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from torch import Tensor, nn
+
+import icone
+from icone.errors import InterruptedRun
+from icone.methods import METHODS
+from icone.run import Run
+
+
+class Network(nn.Module):
+    """Small, with BatchNorm, and without biases before it, whose gradients are nothing but rounding."""
+
+    num_features = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+            nn.Conv2d(8, 12, 3, stride=2, bias=False), nn.BatchNorm2d(12), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        )  # fmt: skip
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images)
+        return features
+
+
+def noisy(sample: Tensor) -> Tensor:
+    """Views of one's own, which every rank makes of the whole batch."""
+    return sample + 0.1 * torch.randn_like(sample)
+
+
+def variants() -> dict[str, dict[str, Any]]:
+    """Every method, and what else could depend on the number of ranks."""
+    small = {
+        name: {"method": name, "options": method.small_options}
+        for name, method in METHODS.items()
+        if method.gathers_features
+    }
+    terms = ("variance_covariance", "sampled_orthogonality", "sigreg")
+    return {
+        **small,
+        **{term: {"method": "icone", "options": {"diversity": term}} for term in terms},
+        "paper": {"recipe": "paper"},
+        "paper_vicreg": {"recipe": "paper", "method": "vicreg", "options": {"hidden": 32}},
+        "accumulate": {"method": "byol", "options": METHODS["byol"].small_options, "accumulate": 2},
+        "clip": {"clip_gradient": 0.05},
+        "own_views": {"views": noisy},
+        "streamed": {"memory_gb": 0.0},
+    }
+
+
+def train(name: str, folder: Path, **settings: Any) -> Run:
+    """9 samples in batches of 4, the last of which has 1 where the method allows it: 6 steps."""
+    given: dict[str, Any] = {
+        "source": "synthetic:cells@16x9", "encoder": Network(), "batch_size": 4, "epochs": 2, "probe_every": 0,
+        "cache": "off", "console": Console(file=io.StringIO()), "out": folder / name,
+    }  # fmt: skip
+    return icone.pretrain(**given | variants()[name] | settings)
+
+
+def stop_after_an_epoch(row: dict[str, Any]) -> None:
+    """A callback: rank 0 alone is asked to stop, and all do."""
+    if row["epoch"] == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def join(rank: int, size: int, folder: Path, names: Sequence[str], settings: dict[str, Any]) -> None:
+    """Train runs one after another, as one of several ranks."""
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
+    for name in names:
+        with suppress(InterruptedRun):
+            train(name, folder, **settings)
+    dist.destroy_process_group()
+
+
+def run_world(size: int, folder: Path, names: Sequence[str], **settings: Any) -> None:
+    """Train runs in so many processes; all must end well."""
+    folder.mkdir(exist_ok=True)
+    (folder / "store").unlink(missing_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    # AdamW's first step imports dynamo, which takes longer than the whole run.
+    context.set_forkserver_preload(["icone.api.pretrain", "icone.data.sources.synthetic", "torch._dynamo"])
+    arguments = [(rank, size, folder, names, settings) for rank in range(size)]
+    processes = [context.Process(target=join, args=one) for one in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(600)
+    assert [process.exitcode for process in processes] == [0] * size
