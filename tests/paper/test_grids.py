@@ -124,6 +124,10 @@ def test_natural_images_takes_twenty_classes_of_any_folder(tmp_path: Path, monke
     with pytest.raises(InputError, match="has 0 classes"):
         EXPERIMENTS["natural-images"].grid(Options(datasets=(str(tmp_path / "images" / "class00"),)))
     assert EXPERIMENTS["natural-images"].grid(Options()) == []
+    mixed = Options(datasets=("bloodmnist", "synthetic:cells@32x60"), natural_images=tmp_path / "images", seeds=1)
+    assert EXPERIMENTS["natural-images"].grid(mixed)[0].spec.key == changed.key
+    assert {cell.labels["dataset"] for cell in EXPERIMENTS["batch-size-2d"].grid(mixed)} == {"Blood", "cells@32x60"}
+    assert options_from_json(mixed.to_json()) == mixed
 
 
 def test_printed_numbers_agree_with_what_the_paper_says_of_them() -> None:

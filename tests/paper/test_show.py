@@ -177,14 +177,18 @@ def test_memory_needs_no_store_and_leaves_the_literal_matrix_out(tmp_path: Path)
 
 
 def test_the_list_counts_what_is_done(told: Store) -> None:
-    lines = {line.name: line for line in experiment_lines(Options(smoke=True), told)}
+    listing = experiment_lines(Options(smoke=True), told)
+    lines = {line.name: line for line in listing.lines}
     assert (lines["batch-size-3d"].wanted, lines["batch-size-3d"].undefined) == (64, 16)
     assert lines["batch-size-3d"].done == 48
-    assert lines["batch-size-3d"].hours_left == 0
-    more = {line.name: line for line in experiment_lines(Options(smoke=True, seeds=4), told)}
-    assert more["batch-size-3d"].wanted == 128
-    assert more["batch-size-3d"].hours_left == pytest.approx(64 / 3600, rel=0.4)  # a second each, as measured
-    Console(file=io.StringIO(), width=150).print(listing_table(list(lines.values())))
+    assert lines["batch-size-3d"].left.seconds == 0
+    more = experiment_lines(Options(smoke=True, seeds=4), told)
+    assert {line.name: line for line in more.lines}["batch-size-3d"].wanted == 128
+    assert {line.name: line for line in more.lines}["batch-size-3d"].left.runs == 48  # 64 new ones, 16 undefined
+    shared = {cell.spec.key for e in EXPERIMENTS.values() for cell in e.grid(Options(smoke=True, seeds=4))}
+    assert more.total.wanted == len(shared) < sum(line.wanted for line in more.lines)
+    assert more.total.left.seconds < sum(line.left.seconds for line in more.lines)
+    Console(file=io.StringIO(), width=150).print(listing_table(listing))
 
 
 def test_circle_metrics_are_what_their_names_say() -> None:

@@ -94,7 +94,10 @@ class PaperRun(Stored):
             raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
         store = self.open_store().create()
         engine, here = self._engine(store), self.engine == "local"
-        tally = sweep(self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here)
+        tally = sweep(
+            self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here,
+            device=self._device_name() if here else None, together=self.side_by_side,
+        )  # fmt: skip
         words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
         words += ["--store", str(self.store)] if self.store else []
         _say_notes(store, console)
@@ -103,6 +106,7 @@ class PaperRun(Stored):
         if len(tally.problems) > SHOWN_PROBLEMS:
             _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
         unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
+        unfinished += f", {tally.left_out} left out" if tally.left_out else ""
         again = "; --retry-failed runs the failed ones again" if tally.failed else ""
         _say(
             console,
@@ -111,6 +115,12 @@ class PaperRun(Stored):
         )
         if tally.problems:
             raise SystemExit(FAILED_RUNS)
+
+    def _device_name(self) -> str:
+        from icone.api.build import pick_device
+        from icone.paper.execute import device_name
+
+        return device_name(pick_device(self.device))
 
     def _engine(self, store: Store) -> SweepEngine:
         import torch
@@ -132,7 +142,7 @@ class PaperRun(Stored):
         on_gpu = pick_device(self.device).type == "cuda"
         workers = self.workers or (2 if on_gpu else 1)
         threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
-        setting = ExecutionSettings(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
+        setting = ExecutionSettings(**common, threads=threads, node_cache=self.node_cache, beside=workers)  # type: ignore[arg-type]
         return LocalEngine(store, setting, workers, together=self.side_by_side if on_gpu else 1)
 
 

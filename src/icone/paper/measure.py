@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -30,18 +32,38 @@ class Measured:
     trace: list[Point] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     train_seconds: float = 0.0
+    steps: int = 0
+    step_seconds: float = 0.0
+    sample: str | None = None
+
+
+class _Time(NamedTuple):
+    """What the history of a run tells about its time."""
+
+    train_seconds: float
+    steps: int
+    step_seconds: float
+    sample: str
+
+
+def _time(run: Run, config: PretrainConfig) -> _Time:
+    seconds = [row["seconds"] for row in run.history]
+    per_epoch = math.ceil(run.record["data"]["instances"] / (config.batch_size * config.accumulate))
+    steady = statistics.median(seconds[1:] or seconds) / per_epoch
+    preparation = run.record["data"]["preparation"]
+    sample = "x".join(map(str, (preparation["channels"], *preparation["size"])))
+    return _Time(sum(seconds), len(seconds) * per_epoch, steady, sample)
 
 
 def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Measured:
     """Probes and geometry of the encoder; with a trace, the metrics of the synthetic study by epoch instead."""
-    history = run.history
-    seconds = sum(row["seconds"] for row in history)
+    time = _time(run, config)
     target = run.folder.parent / FEATURES
     if spec.trace:
         metrics, trace, panels = measure_synthetic(run, spec)
         if config.seed == KEPT_SEED:
             _save(target, panels)
-        return Measured(metrics, trace, [], seconds)
+        return Measured(metrics, trace, [], *time)
     result = evaluate(
         run,
         data_root=config.data_root,
@@ -52,12 +74,12 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         console=console,
     )
     metrics = _values(result["trained"])
-    metrics |= {"linear_accuracy": result["trained"]["linear_probe"]["accuracy"], "loss": history[-1]["loss"]}
+    metrics |= {"linear_accuracy": result["trained"]["linear_probe"]["accuracy"], "loss": run.history[-1]["loss"]}
     if spec.untrained:
         metrics |= {f"{UNTRAINED}{name}": value for name, value in _values(result["untrained"]).items()}
     if config.seed == KEPT_SEED:
         _save(target, _light_features(run))
-    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], seconds)
+    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], *time)
 
 
 def _values(measured: dict[str, Any]) -> dict[str, float]:

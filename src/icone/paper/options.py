@@ -45,6 +45,8 @@ class Options:
     synthetic study always runs as printed."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
+    natural_images: Path | None = None
+    """Folder of 20 classes or more for the experiment `natural-images` (default: the first folder of --datasets)."""
     labels: Path | None = None
     """CSV with labels, for folders whose subfolders are not classes."""
     smoke: bool = False
@@ -61,7 +63,21 @@ class Options:
     def changed(self) -> dict[str, Any]:
         """The options that differ from their defaults."""
         default = Options()
-        return {f: v for f, v in vars(self).items() if v != getattr(default, f)}
+        names = (f.name for f in dataclasses.fields(Options))
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
+
+    def words(self) -> list[str]:
+        """The words of the command line that give these options.
+
+        >>> Options(datasets=("a", "b"), seeds=2, smoke=True).words()
+        ['--datasets', 'a', 'b', '--seeds', '2', '--smoke']
+        """
+        words: list[str] = []
+        for name, value in self.changed().items():
+            flag = f"--{name.replace('_', '-')}"
+            values = () if value is True else value if isinstance(value, tuple) else (value,)
+            words += [flag, *map(str, values)]
+        return words
 
 
 def options_from_json(plain: dict[str, Any]) -> Options:
@@ -70,6 +86,6 @@ def options_from_json(plain: dict[str, Any]) -> Options:
     values = {name: value for name, value in plain.items() if name in hints}
     for name in ("datasets", "methods", "batch_sizes"):
         values[name] = tuple(values.get(name, ()))
-    for name in ("data_root", "labels"):
+    for name in ("data_root", "labels", "natural_images"):
         values[name] = Path(values[name]) if values.get(name) else None
     return Options(**values)

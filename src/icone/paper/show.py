@@ -21,7 +21,7 @@ from icone.run import replacing
 
 AS_PRINTED = Options(recipe="paper")
 """The options that give the runs of the paper: all others mean something else."""
-NEUTRAL = {"data_root", "labels"}
+NEUTRAL = {"data_root", "labels", "natural_images"}
 """Where the data lies, and who is in which class."""
 
 

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
 from icone.methods import chosen_options
@@ -35,6 +35,8 @@ class RunSpec:
     """Measure the encoder before training too."""
     trace: tuple[int, ...] = ()
     """Epochs after which the synthetic study looks at the representation; empty for all other experiments."""
+    cost: Literal["", "eager", "captured"] = ""
+    """Instead of training: time and memory of a step with this engine, on made-up samples (`icone.paper.cost`)."""
     contents: Contents | None = None
     """What the data holds, where a grid of many runs has looked; None: `key` looks when it is first asked for."""
 
@@ -52,7 +54,7 @@ class RunSpec:
         config |= {name: _views(config[name]) for name in _NESTED}
         config |= self.found_contents()._asdict()
         config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
-        measures = {f"measure_{name}": getattr(self, name) for name in _MEASURES}
+        measures = {f"measure_{name}": getattr(self, name) for name in _MEASURES if name != "cost" or self.cost}
         return {"recipe_version": RECIPE_VERSION, **config, **measures}
 
     def found_contents(self) -> Contents:
