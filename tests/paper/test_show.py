@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from icone.errors import InputError
 from icone.paper.accuracy_figures import sensitivity
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Scene
-from icone.paper.experiments.memory_cost import memory_table, read_measurements
 from icone.paper.frames import collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, listing_table
 from icone.paper.options import Options
@@ -30,17 +27,9 @@ from icone.paper.tables import reasons
 def test_everything_is_shown(told: Store, tmp_path: Path) -> None:
     """One experiment for every way of presenting: the others draw the same with other runs."""
     shown = {experiment.present: experiment for experiment in EXPERIMENTS.values()}.values()
-    measurements = tmp_path / "memory.json"
-    rows = [
-        {"method": m, "N": n, "B": b, "regulariser": r, "peak_gb": 1.5, "seconds_per_step": 0.01}
-        for m, r in (("icone", "orthogonality"), ("icone", "sigreg"), ("simclr", ""))
-        for n in (500, 5000)
-        for b in (4, 16)
-    ]
-    measurements.write_text(json.dumps({"rows": rows}))
     console = Console(file=io.StringIO(), width=200)
     names = [experiment.name for experiment in shown]
-    written = show(names, Options(), told, tmp_path / "out", console, [measurements])
+    written = show(names, Options(), told, tmp_path / "out", console)
     for experiment in shown:
         files = {path.suffix for path in written if path.parent.name == experiment.name}
         assert {".csv", ".parquet"} <= files, experiment.name
@@ -150,30 +139,20 @@ def test_sensitivity_is_a_drop_and_a_correlation() -> None:
     assert table.loc["n", "smallest"] == 4
 
 
-def test_memory_says_when_nothing_was_measured(tmp_path: Path) -> None:
-    table = memory_table(read_measurements([]))
-    assert table.values["ours"].isna().all()
-    assert "not measured" in table.notes[0]
-    assert len(table.values) == 36
-
-
-def test_memory_needs_no_store_and_leaves_the_literal_matrix_out(tmp_path: Path) -> None:
-    files = [tmp_path / "table.json", tmp_path / "sweep.json"]
-    common = {"method": "icone", "B": 4, "seconds_per_step": 0.01}
-    literal = {**common, "N": 5000, "regulariser": "literal"}
-    measured = {**common, "N": 5000, "regulariser": "orthogonality", "peak_gb": 0.5}
-    files[0].write_text(json.dumps({"rows": [measured, {**literal, "peak_gb": 9.0}]}))
-    undefined = {"method": "simclr", "N": 500, "B": 1, "regulariser": "", "reason": "undefined"}
-    files[1].write_text(json.dumps({"rows": [{**measured, "regulariser": "", "peak_gb": 0.6}, undefined]}))
+def test_memory_tells_what_does_not_fit_and_where_it_was_measured(told: Store) -> None:
+    results = collect(EXPERIMENTS["memory"].grid(Options(smoke=True)), told.results())
+    table, times = EXPERIMENTS["memory"].present(Scene("memory", results, told)).tables
+    ours = table.values[table.values["ours"].notna()]
+    assert ours.query("row == 'IConE, CPU' and n == 512")["ours"].item() == pytest.approx(0.0512)
+    literal = table.values.query("row == 'IConE, literal N × N, CPU'").set_index("n")
+    assert literal.loc[512, "ours"] == pytest.approx(1e-4 * 512**2)
+    assert literal.loc[1024, "status"] == "out of memory"
+    assert table.values.query("row == 'IConE' and n == 100000 and batch_size == 4")["paper"].item() == 637.2
+    assert any("a CPU has no counter" in note for note in table.notes)
+    assert times.values.query("row == 'IConE, CPU' and n == 1024")["ours"].item() == pytest.approx(1024)
     console = Console(file=io.StringIO(), width=200)
-    written = show(["memory"], Options(), Store(tmp_path / "nowhere"), tmp_path / "out", console, files)
-    assert {path.name for path in written} >= {"memory.csv", "memory.png", "wall-clock.png"}
-    table = pd.read_csv(tmp_path / "out" / "memory" / "memory.csv")
-    assert table["ours"].dropna().tolist() == [0.6]  # of two measurements the last, and not the literal matrix
-
-    files[1].write_text("[]")
-    with pytest.raises(InputError, match=r"sweep\.json has no list of rows"):
-        read_measurements(files)
+    console.print(table.rendered())
+    assert "out of memory" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_list_counts_what_is_done(told: Store) -> None:

@@ -154,8 +154,6 @@ class PaperShow(Stored):
     """Names from `icone paper list`, or `all`."""
     out: Path | None = None
     """Folder for the files (default: figures/ in the store)."""
-    measurements: tuple[Path, ...] = ()
-    """JSON files written by benchmarks/memory.py, table and sweep, for `memory`."""
 
     def run(self, console: Console) -> None:
         from icone.paper.show import show
@@ -168,7 +166,7 @@ class PaperShow(Stored):
             store.note(f"no files were written, because {store.folder} is read-only: give a folder with --out")
         else:
             out = out or store.folder / "figures"
-        show(self.experiments, self.options(), store, out, console, self.measurements)
+        show(self.experiments, self.options(), store, out, console)
         _say_notes(store, console)
 
 

@@ -24,6 +24,7 @@ from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import free_gpu_memory
 from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.paper.cost import measure_cost
 from icone.paper.measure import Measured, measure
 from icone.paper.node_cache import on_this_node
 from icone.paper.outcome import Outcome, Status, SweepHalted
@@ -213,6 +214,8 @@ def note_execution(folder: Path) -> None:
 
 
 def _train_and_measure(spec: RunSpec, folder: Path, setting: ExecutionSettings, console: Console) -> Measured:
+    if spec.cost:
+        return measure_cost(spec, pick_device(setting.device))
     config = _placed(spec, setting)
     run = _fresh_folder(folder)
     if not (run.exists() and run.finished):

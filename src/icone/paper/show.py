@@ -31,7 +31,6 @@ def show(
     store: Store,
     out: Path | None,
     console: Console,
-    measurements: Sequence[Path] = (),
 ) -> list[Path]:
     """Print the tables of the named experiments; write them (CSV, Parquet), every run and all figures (PDF, PNG).
 
@@ -50,7 +49,7 @@ def show(
             text = f"no run of it has finished in {store.folder}: icone paper run {experiment.name}"
             console.print(text, markup=False)
             continue
-        presentation = experiment.present(Scene(experiment.name, results, store, measurements))
+        presentation = experiment.present(Scene(experiment.name, results, store))
         if experiment.runs and experiment.labels:
             console.print(setting_line(experiment, chosen), highlight=False, soft_wrap=True, markup=False)
         for shown in presentation.tables:

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
 from icone.methods import chosen_options
@@ -15,6 +15,8 @@ from icone.paper.contents import Contents, contents_of
 from icone.recipe import RECIPE_VERSION
 
 KEY_LENGTH = 20
+MADE_UP = "random:"
+"""Begins the source of a run whose samples hold nothing."""
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
@@ -35,8 +37,9 @@ class RunSpec:
     """Measure the encoder before training too."""
     trace: tuple[int, ...] = ()
     """Epochs after which the synthetic study looks at the representation; empty for all other experiments."""
-    cost: Literal["", "eager", "captured"] = ""
-    """Instead of training: time and memory of a step with this engine, on made-up samples (`icone.paper.cost`)."""
+    cost: str = ""
+    """Instead of training, measure time and memory of a step on made-up samples (`icone.paper.cost`): eager or captured
+    on a GPU, or cpu; a following `literal` is IConE with the whole N × N matrix."""
     contents: Contents | None = None
     """What the data holds, where a grid of many runs has looked; None: `key` looks when it is first asked for."""
 
@@ -65,7 +68,19 @@ class RunSpec:
     def shape(self) -> tuple[object, ...]:
         """What decides memory and time of a step: runs of one shape differ in seeds and small settings only."""
         c = self.config
-        return (c.source, c.subset, c.imbalance, c.size, c.encoder, c.width, c.method, c.options, c.batch_size, c.views)
+        return (
+            self.cost,
+            c.source,
+            c.subset,
+            c.imbalance,
+            c.size,
+            c.encoder,
+            c.width,
+            c.method,
+            c.options,
+            c.batch_size,
+            c.views,
+        )
 
     def to_json(self) -> dict[str, Any]:
         measures = {name: getattr(self, name) for name in _MEASURES}

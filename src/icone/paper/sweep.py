@@ -18,14 +18,14 @@ from icone.config import PretrainConfig
 from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
 from icone.paper.engines.events import SweepEngine, Task
-from icone.paper.estimate import Estimator, is_undefined
+from icone.paper.estimate import CPU, Estimator, is_undefined
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment
 from icone.paper.listing import estimate_line, likely_device
 from icone.paper.live_view import LiveView, log_of
 from icone.paper.options import Options
 from icone.paper.outcome import SweepHalted
-from icone.paper.spec import Cell, RunSpec
+from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.store import Store
 
 WORTH_A_TRIAL = 600.0
@@ -75,6 +75,10 @@ def sweep(
         store.remember(experiment.name, options.to_json())
     tasks, before = _missing(specs, store, retry_failed)
     unusable = _unusable_sources([task.spec.config for task in tasks]) if data_is_here else Unusable([], [])
+    if device == CPU:
+        tasks = [task for task in tasks if task.spec.cost.partition(" ")[0] in ("", CPU)]
+        if not tasks and not any(before.values()):
+            raise InputError("memory and time of a GPU can be measured on a GPU only; --smoke shows what a CPU can")
     left_out = [task for task in tasks if task.spec.config.source in unusable.sources]
     tasks = [task for task in tasks if task.spec.config.source not in unusable.sources]
     if left_out and not tasks:
@@ -85,7 +89,7 @@ def sweep(
         if key in specs:
             engine.learn(specs[key], peak)
     expected = _announce([cells[task.spec.key] for task in tasks], names, options, store, console, device, together)
-    total = len(specs) - len(left_out)
+    total = len(tasks) + sum(before.values())
     with _signals(), LiveView(console, total, before, store.folder / "runs", expected) as view:
         try:
             engine.run(tasks, view.observe)
@@ -166,7 +170,8 @@ def _missing(specs: dict[str, RunSpec], store: Store, retry_failed: bool) -> tup
     for key, spec in specs.items():
         record, status = last.get(key), statuses.get(key)
         if status is None or (retry_failed and status == "failed"):
-            tasks.append(Task(spec, after=0 if record is None else record.attempt))  # a damaged outcome is none
+            after = 0 if record is None else record.attempt  # a damaged outcome is none
+            tasks.append(Task(spec, after, alone=bool(spec.cost)))  # what is timed has the machine for itself
         else:
             before[status] += 1
     return tasks, before
@@ -193,7 +198,7 @@ def _unusable_sources(configs: Sequence[PretrainConfig]) -> Unusable:
     """Open every data set once: one sentence instead of a thousand failed runs, and one download instead of several."""
     found = Unusable([], [])
     for config in {(c.source, c.data_root, c.labels): c for c in configs}.values():
-        if config.source.startswith("random:"):  # made up by the run itself
+        if config.source.startswith(MADE_UP):
             continue
         try:
             open_source(config.source, config).close()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -30,7 +29,6 @@ class Scene:
     name: str
     results: Results
     store: Store
-    measurements: Sequence[Path] = ()
 
     @property
     def runs(self) -> pd.DataFrame:
