@@ -69,5 +69,5 @@ def test_the_grid_has_the_cells_of_the_table_and_the_papers_width() -> None:
     kinds = {c.spec.cost for c in cells}
     assert {"eager", "captured", "eager literal", "captured literal"} <= kinds
     on_gpu = [c for c in cells if not c.spec.cost.startswith("cpu")]
-    assert len(on_gpu) < 200
+    assert len(on_gpu) <= 200
     assert len({c.spec.key for c in cells}) == len(cells)

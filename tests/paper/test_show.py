@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -62,16 +63,52 @@ def test_what_is_the_papers_setting_is_said(name: str, options: Options, line: s
     assert setting_line(EXPERIMENTS[name], options).startswith(("not ", "the ")[line.startswith("the ")])
 
 
-def test_the_table_of_settings_hides_no_difference(told: Store) -> None:
-    """The printed dimension is that of the anchors too; ours have another."""
-    values = (
-        EXPERIMENTS["hyperparameters"]
-        .present(Scene("hyperparameters", collect([], told.results()), told))
-        .tables[0]
-        .values
-    )
-    differs = set(values[values["difference"] == "differs"]["row"])
-    assert differs == {"learning rate", "embedding dimension", "anchor initialisation"}
+@pytest.mark.parametrize(
+    ("recipe", "differences"),
+    [("icone", {"learning rate", "embedding dimension", "anchor initialisation"}), ("paper", set())],
+)
+def test_the_tables_of_settings_hide_no_difference(
+    told: Store, recipe: Literal["icone", "paper"], differences: set[str]
+) -> None:
+    """The printed dimension is that of the anchors too; ours have another. The baselines of A.4 are as printed."""
+    scene = Scene("hyperparameters", collect([], told.results()), told, Options(recipe=recipe))
+    settings, baselines = EXPERIMENTS["hyperparameters"].present(scene).tables
+    values = settings.values
+    assert set(values[values["difference"] == "differs"]["row"]) == differences
+    assert len(baselines.values) == 19
+    assert set(baselines.values["difference"]) == {""}
+
+
+def test_marks_and_contradictions_of_the_printed_tables_are_kept(told: Store) -> None:
+    runs = collect(EXPERIMENTS["synthetic"].grid(Options(smoke=True)), told.results())
+    values = EXPERIMENTS["synthetic"].present(Scene("synthetic", runs, told)).tables[0]
+    marks = values.values.set_index(["row", "metric"])["mark"]
+    assert marks["No L_vi", "uniformity"] == "†"
+    assert marks["Full IConE", "knn_5"] == "bold"
+    assert marks["Full IConE", "class_alignment"] == "underline"
+    console = Console(file=io.StringIO(), width=200)
+    console.print(values.rendered())
+    assert "-0.00†" in console.file.getvalue()  # type: ignore[attr-defined]
+    for name in ("regulariser", "views", "init-scale"):
+        runs = collect(EXPERIMENTS[name].grid(Options(smoke=True)), told.results())
+        table = EXPERIMENTS[name].present(Scene(name, runs, told)).tables[0]
+        assert any("59.6" in note and "73.4" in note and "74.3" in note for note in table.notes), name
+
+
+def test_accuracies_are_those_of_the_captions(told: Store) -> None:
+    runs = collect(EXPERIMENTS["regulariser"].grid(Options(smoke=True)), told.results())
+    runs.runs["linear_accuracy"], runs.runs["linear_probe"] = 0.75, 0.5
+    top1, balanced = EXPERIMENTS["regulariser"].present(Scene("regulariser", runs, told)).tables
+    assert set(top1.values["ours"].dropna()) == {75.0}
+    assert top1.values["paper"].notna().sum() == 36
+    assert set(balanced.values["ours"].dropna()) == {50.0}
+
+
+def test_the_minority_has_a_point_without_thinning(told: Store) -> None:
+    runs = collect(EXPERIMENTS["imbalance"].grid(Options(smoke=True)), told.results())
+    runs.runs["minority"], runs.runs["minority_unthinned"] = 0.25, 0.75
+    minority = EXPERIMENTS["imbalance"].present(Scene("imbalance", runs, told)).tables[1].values
+    assert {k: set(part["ours"].dropna()) for k, part in minority.groupby("k")} == {1: {75.0}, 3: {25.0}}
 
 
 def test_the_supervised_table_has_paper_ours_and_difference(
@@ -135,7 +172,8 @@ def test_sensitivity_is_a_drop_and_a_correlation() -> None:
     )
     table = sensitivity(runs).set_index("method")
     assert table.loc["m", "drop"] == pytest.approx(10)
-    assert table.loc["m", "pearson"] == pytest.approx(1)
+    assert table.loc["m", "pearson"] == pytest.approx(np.corrcoef([1, 2, 4], [50, 55, 60])[0, 1])
+    assert table.loc["m", "pearson_log2"] == pytest.approx(1)
     assert table.loc["n", "smallest"] == 4
 
 

@@ -37,7 +37,7 @@ class Stored(Options):
     def __post_init__(self) -> None:
         """Nothing is checked while flags are parsed: errors come later and look like all others."""
 
-    def options(self) -> Options:
+    def chosen(self) -> Options:
         return Options(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Options)})
 
     def open_store(self) -> Store:
@@ -54,7 +54,7 @@ class PaperList(Stored):
         from icone.paper.listing import experiment_lines, listing_table
 
         store = self.open_store()
-        console.print(listing_table(experiment_lines(self.options(), store)))
+        console.print(listing_table(experiment_lines(self.chosen(), store)))
         _say_notes(store, console)
 
 
@@ -95,7 +95,7 @@ class PaperRun(Stored):
         store = self.open_store().create()
         engine, here = self._engine(store), self.engine == "local"
         tally = sweep(
-            self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here,
+            self.experiments, self.chosen(), store, engine, console, self.retry_failed, data_is_here=here,
             device=self._device_name() if here else None, together=self.side_by_side,
         )  # fmt: skip
         words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
@@ -166,7 +166,7 @@ class PaperShow(Stored):
             store.note(f"no files were written, because {store.folder} is read-only: give a folder with --out")
         else:
             out = out or store.folder / "figures"
-        show(self.experiments, self.options(), store, out, console)
+        show(self.experiments, self.chosen(), store, out, console)
         _say_notes(store, console)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from icone.api.build import autocast_dtype
 from icone.config import PretrainConfig
-from icone.cuda import free_gpu_memory, prepare_network
+from icone.cuda import prepare_network
 from icone.data import Loader
 from icone.encoders import build_encoder
 from icone.errors import UndefinedError, is_out_of_memory
@@ -68,8 +68,7 @@ def measure_cost(spec: RunSpec, device: torch.device) -> Measured:
         raise UndefinedError(f"the {kind} step of a GPU can be measured on a GPU only, and this run is on {device}")
     config = spec.config
     sample = f"{CHANNELS}x{config.size}x{config.size}"
-    if device.type == "cuda":
-        free_gpu_memory()
+    if device.type == "cuda":  # whoever calls has freed what earlier runs held
         torch.cuda.reset_peak_memory_stats(device)
     try:
         engine, context = _build(config, device, captured=kind == "captured", literal=form == LITERAL)

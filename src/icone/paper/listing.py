@@ -60,7 +60,7 @@ def experiment_lines(options: Options, store: Store, together: int = 5) -> Listi
 
 def _cells(experiment: Experiment, options: Options) -> dict[str, Cell]:
     try:
-        return {cell.spec.key: cell for cell in experiment.grid(options)}
+        return {cell.spec.key: cell for cell in experiment.cells(options)}
     except InputError:  # a data set that this experiment cannot use
         return {}
 

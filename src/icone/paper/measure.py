@@ -13,6 +13,7 @@ from rich.console import Console
 
 from icone.api.evaluate import evaluate, notes
 from icone.config import PretrainConfig
+from icone.data.splits import minority_classes
 from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
 from icone.paper.outcome import Point
 from icone.paper.spec import RunSpec
@@ -67,6 +68,7 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
     result = evaluate(
         run,
         data_root=config.data_root,
+        official_test=spec.official_test,
         test_fraction=spec.test_fraction,
         untrained=spec.untrained,
         geometry_instances=spec.geometry_instances,
@@ -75,11 +77,21 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
     )
     metrics = _values(result["trained"])
     metrics |= {"linear_accuracy": result["trained"]["linear_probe"]["accuracy"], "loss": run.history[-1]["loss"]}
+    if config.imbalance is None and (recall := _minority_recall(run, result["trained"]["linear_probe"]["per_class"])):
+        metrics["minority_unthinned"] = recall
     if spec.untrained:
         metrics |= {f"{UNTRAINED}{name}": value for name, value in _values(result["untrained"]).items()}
     if config.seed == KEPT_SEED:
         _save(target, _light_features(run))
     return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], *time)
+
+
+def _minority_recall(run: Run, per_class: dict[str, float]) -> float | None:
+    """Mean recall of the classes that the imbalance experiment would thin out: its point at k = 1."""
+    names, labels = run.instances["class_names"], np.unique(run.instances["labels"])
+    designated = [names[code] for code in minority_classes(labels[labels >= 0], run.config.split_seed)]
+    found = [per_class[name] for name in designated if name in per_class]
+    return float(np.mean(found)) if found else None
 
 
 def _values(measured: dict[str, Any]) -> dict[str, float]:

@@ -20,6 +20,9 @@ MADE_UP = "random:"
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
+_LATER = {"schedule": PretrainConfig.schedule}
+_OPTIONAL = {"cost", "official_test"}
+"""What came after the first stores: defaults are no part of a key, so that known runs keep theirs."""
 _NESTED = {"image_views", "volume_views", "point_views"}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
@@ -37,6 +40,8 @@ class RunSpec:
     """Measure the encoder before training too."""
     trace: tuple[int, ...] = ()
     """Epochs after which the synthetic study looks at the representation; empty for all other experiments."""
+    official_test: bool = False
+    """Test the probes on the official test split instead of a held-out part."""
     cost: str = ""
     """Instead of training, measure time and memory of a step on made-up samples (`icone.paper.cost`): eager or captured
     on a GPU, or cpu; a following `literal` is IConE with the whole N × N matrix."""
@@ -54,10 +59,13 @@ class RunSpec:
     def identity(self) -> dict[str, Any]:
         """What determines the result, as JSON can hold it."""
         config = {name: getattr(self.config, name) for name in _DETERMINING}
+        config = {name: value for name, value in config.items() if _LATER.get(name, ...) != value}
         config |= {name: _views(config[name]) for name in _NESTED}
         config |= self.found_contents()._asdict()
         config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
-        measures = {f"measure_{name}": getattr(self, name) for name in _MEASURES if name != "cost" or self.cost}
+        measures = {
+            f"measure_{name}": getattr(self, name) for name in _MEASURES if getattr(self, name) or name not in _OPTIONAL
+        }
         return {"recipe_version": RECIPE_VERSION, **config, **measures}
 
     def found_contents(self) -> Contents:

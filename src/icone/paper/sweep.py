@@ -147,7 +147,7 @@ def _failures(specs: dict[str, RunSpec], store: Store) -> list[str]:
 
 def _cells_of(experiment: Experiment, options: Options, console: Console, strict: bool) -> list[Cell]:
     try:
-        cells = experiment.grid(options)
+        cells = experiment.cells(options)
     except InputError as error:
         if strict:
             raise

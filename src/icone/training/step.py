@@ -120,8 +120,9 @@ class TrainStep:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
         self.hooks.begin()
         progress = self.count.float() / self.total_steps
-        with self.hooks.side_stream():
-            set_learning_rate(self.optimizer, self.lr, progress)
+        if self.config.schedule == "cosine":
+            with self.hooks.side_stream():
+                set_learning_rate(self.optimizer, self.lr, progress)
         self.optimizer.zero_grad()
         self.method.before_step()
         self.batch_norms.begin()

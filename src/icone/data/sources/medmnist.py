@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -66,10 +67,17 @@ def _download(url: str, path: Path) -> None:
         ) from error
 
 
+@functools.lru_cache
+def _md5(path: Path, times: tuple[int, ...]) -> str:
+    """The checksum of a file, computed once in a process while its size and times stay the same."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
 def _verify(path: Path, checksum: str) -> None:
     try:
-        with path.open("rb") as file:
-            actual = hashlib.file_digest(file, "md5").hexdigest()
+        stat = path.stat()
+        actual = _md5(path, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     except OSError as error:
         raise InputError(f"cannot read {path}: {one_line(error)}") from error
     if actual != checksum:
