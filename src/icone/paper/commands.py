@@ -142,7 +142,7 @@ class PaperRun(Stored):
         on_gpu = pick_device(self.device).type == "cuda"
         workers = self.workers or (2 if on_gpu else 1)
         threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
-        setting = ExecutionSettings(**common, threads=threads, node_cache=self.node_cache, beside=workers)  # type: ignore[arg-type]
+        setting = ExecutionSettings(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
         return LocalEngine(store, setting, workers, together=self.side_by_side if on_gpu else 1)
 
 
@@ -171,6 +171,25 @@ class PaperShow(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PaperReport(Stored):
+    """One page with every table and figure, the paper beside ours; it needs no network and no program but a browser."""
+
+    experiments: Annotated[tuple[str, ...], tyro.conf.Positional] = ("all",)
+    """Names from `icone paper list` (default: all)."""
+    out: Path = Path("paper.html")
+    """File to write; one that ends in .md gets the tables as Markdown."""
+
+    def run(self, console: Console) -> None:
+        from icone.paper.overview import write_report
+        from icone.validation import check_target
+
+        check_target(self.out)
+        store = self.open_store()
+        _say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
+        _say_notes(store, console)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Paper:
     """The paper's tables and figures: list them, run them on one machine or a cluster, show them."""
 
@@ -178,6 +197,7 @@ class Paper:
         Annotated[PaperList, tyro.conf.subcommand("list")]
         | Annotated[PaperRun, tyro.conf.subcommand("run")]
         | Annotated[PaperShow, tyro.conf.subcommand("show")]
+        | Annotated[PaperReport, tyro.conf.subcommand("report")]
     ]
 
     def run(self, console: Console) -> None:

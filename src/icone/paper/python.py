@@ -34,7 +34,7 @@ def run(
     place = Store(store).create()
     found = pick_device(device)
     together = 5 if found.type == "cuda" else 1
-    engine = LocalEngine(place, ExecutionSettings(device=device, beside=workers), workers, together)
+    engine = LocalEngine(place, ExecutionSettings(device=device), workers, together)
     console = console or Console()
     name = _known(experiment)
     return sweep(

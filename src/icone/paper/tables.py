@@ -46,7 +46,7 @@ class PaperTable:
 
         A table with many columns is shown in parts, one for each value of its first key.
         """
-        columns = list(dict.fromkeys(map(tuple, self.values[self.keys].to_numpy())))
+        columns = self._columns()
         parts = [columns]
         if len(columns) > MANY and len(self.keys) > 1:
             parts = [[c for c in columns if c[0] == first] for first in dict.fromkeys(c[0] for c in columns)]
@@ -70,6 +70,32 @@ class PaperTable:
             if has_paper:
                 table.add_row("", "diff.", *(self._number(c, "difference", sign=True) for c in found))
         return table
+
+    def headings(self) -> list[str]:
+        """One line for every column of numbers."""
+        return [" ".join(_heading(k, v) for k, v in zip(self.keys, c, strict=True)) for c in self._columns()]
+
+    def lines(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
+        """Per row up to three lines (paper, ours, difference): a title, the kind, and (text, mark) of every cell."""
+        records = self.values.to_dict("records")
+        cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
+        has_paper = bool(self.values["paper"].notna().any())
+        found: list[tuple[str, str, list[tuple[str, str]]]] = []
+        for name in dict.fromkeys(self.values["row"]):
+            of_row = [cells.get((name, *column)) for column in self._columns()]
+            if has_paper:
+                marks = ["" if c is None or not isinstance(c["mark"], str) else c["mark"] for c in of_row]
+                printed = [
+                    self._number(c, "paper") + ("†" if m == "†" else "") for c, m in zip(of_row, marks, strict=True)
+                ]
+                found.append((str(name), "paper", list(zip(printed, marks, strict=True))))
+            found.append(("" if has_paper else str(name), "ours", [(self._ours(c), "") for c in of_row]))
+            if has_paper:
+                found.append(("", "diff.", [(self._number(c, "difference", sign=True), "") for c in of_row]))
+        return found
+
+    def _columns(self) -> list[tuple[Any, ...]]:
+        return list(dict.fromkeys(map(tuple, self.values[self.keys].to_numpy())))
 
     def save(self, folder: Path) -> list[Path]:
         """The long form as CSV and Parquet."""
