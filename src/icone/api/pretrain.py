@@ -23,7 +23,7 @@ from icone.api.build import (
     autocast_dtype,
     describe_objects,
     make_method,
-    make_views,
+    make_training_views,
     memory_errors,
     own_randomness,
     pick_device,
@@ -114,7 +114,7 @@ def pretrain(
     check_start(run, resume, extend)
     _check_outside_data(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
-    with own_randomness(pick_device(config.device)), memory_errors():
+    with own_randomness(pick_device(config.device)), memory_errors(config):
         if going_on:
             going_on.changes(load_book(run), config, run)
         data = _load(config, console, source, given_labels)
@@ -152,7 +152,7 @@ def pretrain_many(
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     together = [waiting] if side_by_side else [[one] for one in waiting]
-    with own_randomness(device), memory_errors():
+    with own_randomness(device), memory_errors(first):
         data = _load(first, console, first.source)
         for group in together:
             _train_together(group, data, resume, console)
@@ -282,6 +282,8 @@ def _prepare(
         if going_on.extend:
             say(f"extending: {change if change else 'the files are the same'}")
             rows = change.rows
+    for note in parts.method.notes:
+        say(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
@@ -341,10 +343,10 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts
         workers=config.workers,
         smallest_batch=method.smallest_batch,
     )
-    method.autocast_dtype = autocast_dtype(config, device)
+    method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
-    return _Parts(method.to(device), make_views(config, data.preparation, given).to(device), loader)
+    return _Parts(method.to(device), make_training_views(config, data.preparation, given).to(device), loader)
 
 
 def _callbacks(
@@ -365,7 +367,8 @@ def _callbacks(
         sample_bytes=dataset.preparation.nbytes,
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
-    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
+    alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
+    return [probe, *loggers, alarm]
 
 
 def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None) -> _Known:
@@ -420,7 +423,7 @@ def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
             "instances": len(data.train),
             "held_out": len(data.test) if data.test else 0,
             "skipped": data.skipped,
-            "notes": data.notes,
+            "notes": [*data.notes, *method.notes],
             "preparation": data.preparation.to_json(),
         },
         "views": views.describe(),

@@ -1,6 +1,7 @@
 """Networks that turn samples into representations, by name."""
 
-from icone.encoders.regions import Region, regions
+from icone.encoders.feature_map import feature_map, map_shape
+from icone.encoders.regions import Region, checkpoint_activations, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
@@ -9,6 +10,7 @@ from icone.encoders.registry import (
     adopt_encoder,
     build_encoder,
     check_batch_norm,
+    forward_flops,
     num_features,
     register_encoder,
 )
@@ -22,6 +24,10 @@ __all__ = [
     "adopt_encoder",
     "build_encoder",
     "check_batch_norm",
+    "checkpoint_activations",
+    "feature_map",
+    "forward_flops",
+    "map_shape",
     "num_features",
     "regions",
     "register_encoder",

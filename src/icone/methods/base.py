@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from icone.encoders import Region
 from icone.errors import InputError, UndefinedError
+from icone.nn import in_micro_batches
+
+Reads = Literal["features", "feature map", "tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +25,12 @@ class Setting:
     batch_size: int = 1
     num_views: int = 2
     epochs: int = 100
+    diversity_flops: float = math.inf
+    """Floating-point operations that a step can afford for the diversity loss of the anchors."""
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
+    sample_shape: tuple[int, ...] = ()
+    """(C, *size) of a sample, for methods that reconstruct samples."""
     labels: Tensor | None = None
     """Class of every instance, shape (N,); only supervised methods need it."""
     num_classes: int = 0
@@ -36,6 +44,8 @@ class Learning:
     """A batch size at which the method learns well."""
     gain: float = 0.0
     """Points of the linear probe that every seed gains at least over its untrained encoder."""
+    terms: dict[str, object] = field(default_factory=dict)
+    """Data and encoder of its own, where the method cannot use those of the comparison."""
     options: dict[str, object] = field(default_factory=dict)
     """Options that suit 240 samples and an encoder of 0.2 M parameters: wide heads would take most of the time."""
 
@@ -57,6 +67,8 @@ class Method(nn.Module, ABC):
     prevents_collapse: ClassVar[str]
     """What keeps the embeddings of different instances apart, in a few words: a column of `icone methods`."""
     needs_labels: ClassVar[bool] = False
+    reads: ClassVar[Reads] = "features"
+    """What it reads of an encoder: features, which any has; the last feature map; the tokens of a transformer."""
     max_gradient_norm: ClassVar[float | None] = None
     """Clipping that belongs to the method; the configuration may override it."""
     paper_options: ClassVar[dict[str, object]] = {}
@@ -70,10 +82,18 @@ class Method(nn.Module, ABC):
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
 
+    sums_over_samples: bool = False
+    """Whether loss and head are means over the samples of the batch and nothing else, so that micro-batches need no
+    second pass: their gradients add up to that of the batch. A term over the whole dataset would be computed for each
+    micro-batch, so a method that has one says False."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about how the method was set up."""
     smallest_batch: int
     """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
+    micro_batch: int | None = None
+    """Samples that pass through an encoder at a time; None: the whole batch."""
 
     def __init__(self, encoder: nn.Module, setting: Setting, *, smallest_batch: int | None = None) -> None:
         """`smallest_batch` replaces `min_batch_size`, which holds for the defaults, if an option moves it."""
@@ -146,11 +166,24 @@ class Method(nn.Module, ABC):
         return self.encode(views)
 
     def run_encoder(self, encoder: nn.Module, views: Tensor) -> Tensor:
-        """Like `encode`, for an encoder of the method's own, such as a moving copy."""
-        enabled = self.autocast_dtype is not None
-        with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
-            features: Tensor = encoder(views.flatten(0, 1))
-        return features.float().reshape(*views.shape[:2], -1)
+        """Like `encode`, for an encoder of the method's own, such as a moving copy.
+
+        Micro-batches pass one after another, and the backward pass encodes each of them again with the gradient of its
+        features (gradient caching, Gao et al. 2021, arXiv:2101.06983). Heads and losses see the whole batch.
+        """
+
+        def encode(views: Tensor) -> Tensor:
+            with self.autocast(views.device):
+                features: Tensor = encoder(views.flatten(0, 1))
+            return features.float().reshape(*views.shape[:2], -1)
+
+        if self.micro_batch is None or len(views) <= self.micro_batch:
+            return encode(views)
+        return in_micro_batches(encoder, encode, views, self.micro_batch)
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """Around forward passes of networks: the arithmetic of `autocast_dtype`."""
+        return torch.autocast(device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
     @classmethod
     def _check(cls, setting: Setting, smallest_batch: int) -> None:
@@ -158,7 +191,8 @@ class Method(nn.Module, ABC):
             raise InputError(f"views must be at least 2 (views of one instance are compared), got {setting.num_views}")
         if setting.batch_size < smallest_batch:
             raise UndefinedError(
-                f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: {cls.too_small}"
+                f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: "
+                f"{cls.too_small}. --batch-size 16 --micro-batch 1 is a batch of 16 in the memory of one"
             )
         if cls.needs_labels and setting.labels is None:
             raise InputError(

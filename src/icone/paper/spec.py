@@ -20,7 +20,7 @@ MADE_UP = "random:"
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
-_LATER = {"schedule": PretrainConfig.schedule}
+_LATER = {"schedule": PretrainConfig.schedule, "micro_batch": PretrainConfig.micro_batch}
 _OPTIONAL = {"cost", "official_test"}
 """What came after the first stores: defaults are no part of a key, so that known runs keep theirs."""
 _NESTED = {"image_views", "volume_views", "point_views"}

@@ -55,6 +55,7 @@ def run_content(
         "verdict": Verdict.from_json(result["verdict"]).to_json(),
         "metrics": _metrics(result),
         "note": _note(result["data"]),
+        "warnings": live_warnings(run),
         "history": history_columns(run),
         "charts": _charts(),
         "live_samples": live_samples(run),
@@ -92,6 +93,19 @@ def live_samples(run: Run) -> int | None:
     """How many samples the geometry of the history was measured on, where it says so."""
     counts = [row["geometry"]["instances"] for row in run.history if "instances" in row.get("geometry", {})]
     return int(counts[-1]) if counts else None
+
+
+def live_warnings(run: Run) -> list[str]:
+    """What the alarm said while the run trained, one sentence for every state."""
+    epochs: dict[str, list[int]] = {}
+    for row in run.history:
+        if state := row.get("geometry", {}).get("warning"):
+            epochs.setdefault(state, []).append(row["epoch"] + 1)
+    return [
+        f"While training, the features were found {state} "
+        + (f"at epoch {found[0]}." if len(found) == 1 else f"{len(found)} times, from epoch {found[0]} to {found[-1]}.")
+        for state, found in epochs.items()
+    ]
 
 
 def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
