@@ -55,10 +55,10 @@ def test_it_runs_and_shows_like_those_of_the_paper(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("icone.paper.python.LocalEngine", Here)
     console = Console(file=io.StringIO(), width=160)
     try:
-        tally = icone.paper.run(STUDY, store=tmp_path, device="cpu", console=console)
+        tally = icone.paper.run_experiment(STUDY, store=tmp_path, device="cpu", console=console)
         assert (tally.done, tally.executed) == (16, 16)
-        assert icone.paper.run(STUDY, store=tmp_path, device="cpu", console=console).executed == 0
-        written = icone.paper.show(STUDY, store=tmp_path, console=console)
+        assert icone.paper.run_experiment(STUDY, store=tmp_path, device="cpu", console=console).executed == 0
+        written = icone.paper.show_experiment(STUDY, store=tmp_path, console=console)
     finally:
         EXPERIMENTS.pop("rates")
     assert {"linear_probe.csv", "knn_5.csv", "rankme.csv", "rates.png", "runs.csv"} <= {path.name for path in written}

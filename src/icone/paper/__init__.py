@@ -5,7 +5,8 @@
 >>> len(study.cells(Options()))
 4
 
-`run(study, store="runs/rates")` runs what is missing, `show(study, store="runs/rates")` gives the tables and figures.
+`run_experiment(study, store="runs/rates")` runs what is missing, `show_experiment(study, store="runs/rates")` gives the
+tables and figures.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
     from icone.paper.experiments.base import Experiment, Presentation, Scene
     from icone.paper.grids import Grid
     from icone.paper.options import Options
-    from icone.paper.python import run, show
+    from icone.paper.python import run_experiment, show_experiment
 
 _PLACES = {
     "Experiment": "experiments.base", "Presentation": "experiments.base", "Scene": "experiments.base", "Grid": "grids",
-    "Options": "options", "run": "python", "show": "python",
+    "Options": "options", "run_experiment": "python", "show_experiment": "python",
 }  # fmt: skip
 """Where names are; imported when they are asked for, because the command line starts with this package."""
-__all__ = ["Experiment", "Grid", "Options", "Presentation", "Scene", "run", "show"]
+__all__ = ["Experiment", "Grid", "Options", "Presentation", "Scene", "run_experiment", "show_experiment"]
 
 
 def __getattr__(name: str) -> Any:

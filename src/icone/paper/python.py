@@ -1,4 +1,4 @@
-"""`icone.paper.run` and `icone.paper.show`: experiments from Python, those of the paper and one's own."""
+"""`icone.paper.run_experiment` and `show_experiment`: experiments from Python, those of the paper and one's own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from icone.paper.execute import ExecutionSettings, device_name
 from icone.paper.experiments import EXPERIMENTS, register_experiment
 from icone.paper.experiments.base import Experiment
 from icone.paper.options import Options
-from icone.paper.show import show as show_experiments
+from icone.paper.show import show
 from icone.paper.store import Store
 from icone.paper.sweep import Tally, sweep
 
 
-def run(
+def run_experiment(
     experiment: Experiment | str,
     *,
     store: str | Path = "runs/paper",
@@ -42,7 +42,7 @@ def run(
     )
 
 
-def show(
+def show_experiment(
     experiment: Experiment | str,
     *,
     store: str | Path = "runs/paper",
@@ -53,7 +53,7 @@ def show(
     """Print the tables of an experiment and write them with its figures to `out` (default: figures/ in the store)."""
     place = Store(store)
     folder = place.folder / "figures" if out is None else Path(out)
-    return show_experiments([_known(experiment)], options or Options(), place, folder, console or Console())
+    return show([_known(experiment)], options or Options(), place, folder, console or Console())
 
 
 def _known(experiment: Experiment | str) -> str:
