@@ -196,6 +196,8 @@ class TrainingConfig:
     lr: float = BASE_LR
     """Learning rate of AdamW at the start, for 16 instances a step (recipe paper: for any number); it follows a cosine
     to zero."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """Of the learning rate: a cosine to zero, or the same rate throughout, as in the paper's synthetic study."""
     weight_decay: float = WEIGHT_DECAY
     clip_gradient: float | None = None
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""

@@ -41,7 +41,7 @@ def test_run_redoes_nothing(told: Store, capsys: Out) -> None:
     [
         (["run"], "name at least one experiment"),
         (["run", "batchsize"], "did you mean"),
-        (["run", "natural-images"], "needs --datasets FOLDER"),
+        (["run", "natural-images"], "needs --natural-images FOLDER"),
         (["run", "views", "--workers", "0"], "--workers must be at least 1"),
         (["run", "views", "--seeds", "0"], "--seeds must be at least 1"),
         (["show", "views"], "there is no store"),
@@ -117,6 +117,27 @@ def test_a_sweep_with_failures_ends_in_exit_code_1(
     assert "0 runs executed" in capsys.readouterr().out
     assert main([*words, "--retry-failed"]) == 0
     assert "8 runs executed; in all 8 done" in capsys.readouterr().out
+
+
+def test_what_can_run_runs_and_missing_files_come_with_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    """Two MedMNIST files that cannot be used beside a set that can: 12 runs of each."""
+    for name in ("breastmnist", "pneumoniamnist"):
+        (tmp_path / f"{name}.npz").write_bytes(b"not what it says")
+    sets = ["breastmnist@28", "synthetic:cells@32x60", "pneumoniamnist@28"]
+    words = ["paper", "run", "views", "init-scale", "--datasets", *sets, "--batch-sizes", "2", "--seeds", "1"]
+    words += ["--data-root", str(tmp_path), "--store", str(tmp_path / "store"), "--device", "cpu"]
+    sweep_with(succeed, monkeypatch)
+    assert main(words) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "9 runs to do, about" in said  # four numbers of views, five scales
+    assert "left out (18 runs), because their data is not there" in said
+    fetch = f"icone fetch medmnist:breastmnist@28 medmnist:pneumoniamnist@28 --data-root {tmp_path}"
+    assert fetch in said
+    assert "9 runs executed; in all 9 done, 0 undefined, 0 failed, 18 left out" in said
+    assert "a tenth of it, with a tenth of the epochs: icone paper run views init-scale --datasets" in said
+    assert "--epochs 10" in said
 
 
 def test_lost_runs_are_unfinished_and_the_same_command_goes_on(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from icone.config import PretrainConfig
 from icone.errors import InputError
 from icone.paper.experiments import EXPERIMENTS, NOT_A_RESULT, find_experiments
 from icone.paper.options import Options, options_from_json
 from icone.paper.printed import read_printed
+from icone.paper.spec import RunSpec
 
 LABELS = {
     "fig:IConE_vs_others", "alg:icone", "fig:main_results", "tab:knn3d_mean_balanced_accuracy",
@@ -38,7 +41,7 @@ def test_the_numbers_of_runs_are_the_papers() -> None:
     options = Options()
     assert len(keys("batch-size-2d", options)) == 7 * 8 * 7 * 5
     assert len(keys("batch-size-3d", options)) == 6 * 8 * 7 * 5
-    assert len(keys("dataset-size", options)) == 4 * 7 * 8 * 7 * 5
+    assert len(keys("dataset-size", options)) == (4 * 7 - 2) * 8 * 7 * 5  # Breast has three of its four sizes only once
     assert len(keys("supervised", options)) == 13 * 4 * 6 * 5
     assert len(keys("synthetic", options)) == 4 * 20
 
@@ -124,6 +127,10 @@ def test_natural_images_takes_twenty_classes_of_any_folder(tmp_path: Path, monke
     with pytest.raises(InputError, match="has 0 classes"):
         EXPERIMENTS["natural-images"].grid(Options(datasets=(str(tmp_path / "images" / "class00"),)))
     assert EXPERIMENTS["natural-images"].grid(Options()) == []
+    mixed = Options(datasets=("bloodmnist", "synthetic:cells@32x60"), natural_images=tmp_path / "images", seeds=1)
+    assert EXPERIMENTS["natural-images"].grid(mixed)[0].spec.key == changed.key
+    assert {cell.labels["dataset"] for cell in EXPERIMENTS["batch-size-2d"].grid(mixed)} == {"Blood", "cells@32x60"}
+    assert options_from_json(mixed.to_json()) == mixed
 
 
 def test_printed_numbers_agree_with_what_the_paper_says_of_them() -> None:
@@ -139,3 +146,55 @@ def test_printed_numbers_agree_with_what_the_paper_says_of_them() -> None:
     assert supervised.query("row == 'IConE-Class' and dims == 3 and batch_size == 64")["paper"].item() == 76.21
     memory = read_printed("memory").values
     assert memory.query("row == 'IConE' and n == 100000 and batch_size == 64")["paper"].item() == 759.2
+
+
+def test_every_setting_of_a_sweep_reaches_its_runs() -> None:
+    options = Options(
+        datasets=("synthetic:cells@32x60",), methods=("icone", "simclr"), batch_sizes=(2,), seeds=1, views=3,
+        options=("simclr.temperature=0.2", "hidden=64"), precision="fp32", channels="rgb", split_seed=7,
+        geometry_instances=99, skip_unreadable=True, official_test=True, ratios=(1, 4), per=("imbalance.epochs=3",),
+    )  # fmt: skip
+    icone, simclr = EXPERIMENTS["batch-size-2d"].cells(options)
+    assert simclr.spec.config.options == ("temperature=0.2", "hidden=64")
+    assert icone.spec.config.options == ("hidden=64",)
+    c = icone.spec.config
+    assert (c.views, c.precision, c.channels, c.split_seed, c.skip_unreadable) == (3, "fp32", "rgb", 7, True)
+    assert (icone.spec.geometry_instances, icone.spec.official_test, c.test_fraction) == (99, True, 0.0)
+    thinned = EXPERIMENTS["imbalance"].cells(options)
+    assert {cell.labels["k"] for cell in thinned} == {1, 4}
+    assert {cell.spec.config.epochs for cell in thinned} == {3}
+    assert c.epochs == 100
+    with pytest.raises(InputError, match="temperatur"):
+        EXPERIMENTS["batch-size-2d"].cells(dataclasses.replace(options, options=("temperatur=1",)))
+    with pytest.raises(InputError, match=r"EXPERIMENT\.seeds=N"):
+        EXPERIMENTS["batch-size-2d"].cells(dataclasses.replace(options, per=("imbalance.lr=3",)))
+    assert EXPERIMENTS["batch-size-2d"].cells(Options(datasets=("dermamnist",)))[0].labels["samples"] == 5000
+    assert options_from_json(options.to_json()) == options
+
+
+def test_a_set_smaller_than_the_subset_is_run_once() -> None:
+    """BreastMNIST has 546 samples: the subsets of 1000, 2000 and 5000 are the same data, and the same runs."""
+    runs = {n: set[str]() for n in (500, 1000, 2000, 5000)}
+    for cell in EXPERIMENTS["dataset-size"].cells(Options(datasets=("breastmnist",), seeds=1)):
+        runs[cell.labels["n"]].add(cell.spec.key)
+    assert runs[1000] == runs[2000] == runs[5000]
+    assert not runs[500] & runs[5000]
+    larger = EXPERIMENTS["dataset-size"].cells(Options(datasets=("bloodmnist",), seeds=1))
+    assert len({cell.spec.key for cell in larger}) == len(larger)
+
+
+def test_as_printed_means_what_the_paper_says() -> None:
+    printed = EXPERIMENTS["batch-size-3d"].cells(Options(recipe="paper", datasets=("adrenalmnist3d",)))[0].spec
+    assert printed.geometry_instances > 512  # LiDAR of n samples is at most n - 1
+    toy = EXPERIMENTS["synthetic"].cells(Options())[0].spec.config
+    assert (toy.schedule, toy.precision, toy.lr) == ("constant", "fp32", 1e-3)
+
+
+def test_settings_that_came_later_leave_the_names_of_runs_alone() -> None:
+    """Stores of earlier versions stay valid: the key of a run with the defaults of new settings is that of before."""
+    spec = RunSpec(config=PretrainConfig(source="synthetic:gaussians@x60"))
+    assert "schedule" not in spec.identity()
+    assert not {"measure_cost", "measure_official_test"} & spec.identity().keys()
+    changed = RunSpec(config=PretrainConfig(source="synthetic:gaussians@x60", schedule="constant"))
+    assert changed.identity()["schedule"] == "constant"
+    assert changed.key != spec.key

@@ -234,7 +234,7 @@ def test_too_little_memory_is_tried_alone_once(store: Store, spec: MakeSpec) -> 
 
 def test_the_live_view_counts(spec: MakeSpec) -> None:
     console = Console(file=io.StringIO(), width=120)
-    with LiveView(console, 4, {"done": 1, "undefined": 0, "failed": 0}, Path("runs")) as view:
+    with LiveView(console, 4, {"done": 1, "undefined": 0, "failed": 0}, Path("runs"), {}) as view:
         view.observe(Event("started", spec()))
         assert "1 running" in view.summary()
         view.observe(Event("finished", spec(), Outcome(status="failed", reason="no luck")))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from icone.errors import InputError
 from icone.paper.accuracy_figures import sensitivity
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Scene
-from icone.paper.experiments.memory_cost import memory_table, read_measurements
 from icone.paper.frames import collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, listing_table
 from icone.paper.options import Options
@@ -30,17 +28,9 @@ from icone.paper.tables import reasons
 def test_everything_is_shown(told: Store, tmp_path: Path) -> None:
     """One experiment for every way of presenting: the others draw the same with other runs."""
     shown = {experiment.present: experiment for experiment in EXPERIMENTS.values()}.values()
-    measurements = tmp_path / "memory.json"
-    rows = [
-        {"method": m, "N": n, "B": b, "regulariser": r, "peak_gb": 1.5, "seconds_per_step": 0.01}
-        for m, r in (("icone", "orthogonality"), ("icone", "sigreg"), ("simclr", ""))
-        for n in (500, 5000)
-        for b in (4, 16)
-    ]
-    measurements.write_text(json.dumps({"rows": rows}))
     console = Console(file=io.StringIO(), width=200)
     names = [experiment.name for experiment in shown]
-    written = show(names, Options(), told, tmp_path / "out", console, [measurements])
+    written = show(names, Options(), told, tmp_path / "out", console)
     for experiment in shown:
         files = {path.suffix for path in written if path.parent.name == experiment.name}
         assert {".csv", ".parquet"} <= files, experiment.name
@@ -73,16 +63,52 @@ def test_what_is_the_papers_setting_is_said(name: str, options: Options, line: s
     assert setting_line(EXPERIMENTS[name], options).startswith(("not ", "the ")[line.startswith("the ")])
 
 
-def test_the_table_of_settings_hides_no_difference(told: Store) -> None:
-    """The printed dimension is that of the anchors too; ours have another."""
-    values = (
-        EXPERIMENTS["hyperparameters"]
-        .present(Scene("hyperparameters", collect([], told.results()), told))
-        .tables[0]
-        .values
-    )
-    differs = set(values[values["difference"] == "differs"]["row"])
-    assert differs == {"learning rate", "embedding dimension", "anchor initialisation"}
+@pytest.mark.parametrize(
+    ("recipe", "differences"),
+    [("icone", {"learning rate", "embedding dimension", "anchor initialisation"}), ("paper", set())],
+)
+def test_the_tables_of_settings_hide_no_difference(
+    told: Store, recipe: Literal["icone", "paper"], differences: set[str]
+) -> None:
+    """The printed dimension is that of the anchors too; ours have another. The baselines of A.4 are as printed."""
+    scene = Scene("hyperparameters", collect([], told.results()), told, Options(recipe=recipe))
+    settings, baselines = EXPERIMENTS["hyperparameters"].present(scene).tables
+    values = settings.values
+    assert set(values[values["difference"] == "differs"]["row"]) == differences
+    assert len(baselines.values) == 19
+    assert set(baselines.values["difference"]) == {""}
+
+
+def test_marks_and_contradictions_of_the_printed_tables_are_kept(told: Store) -> None:
+    runs = collect(EXPERIMENTS["synthetic"].grid(Options(smoke=True)), told.results())
+    values = EXPERIMENTS["synthetic"].present(Scene("synthetic", runs, told)).tables[0]
+    marks = values.values.set_index(["row", "metric"])["mark"]
+    assert marks["No L_vi", "uniformity"] == "†"
+    assert marks["Full IConE", "knn_5"] == "bold"
+    assert marks["Full IConE", "class_alignment"] == "underline"
+    console = Console(file=io.StringIO(), width=200)
+    console.print(values.rendered())
+    assert "-0.00†" in console.file.getvalue()  # type: ignore[attr-defined]
+    for name in ("regulariser", "views", "init-scale"):
+        runs = collect(EXPERIMENTS[name].grid(Options(smoke=True)), told.results())
+        table = EXPERIMENTS[name].present(Scene(name, runs, told)).tables[0]
+        assert any("59.6" in note and "73.4" in note and "74.3" in note for note in table.notes), name
+
+
+def test_accuracies_are_those_of_the_captions(told: Store) -> None:
+    runs = collect(EXPERIMENTS["regulariser"].grid(Options(smoke=True)), told.results())
+    runs.runs["linear_accuracy"], runs.runs["linear_probe"] = 0.75, 0.5
+    top1, balanced = EXPERIMENTS["regulariser"].present(Scene("regulariser", runs, told)).tables
+    assert set(top1.values["ours"].dropna()) == {75.0}
+    assert top1.values["paper"].notna().sum() == 36
+    assert set(balanced.values["ours"].dropna()) == {50.0}
+
+
+def test_the_minority_has_a_point_without_thinning(told: Store) -> None:
+    runs = collect(EXPERIMENTS["imbalance"].grid(Options(smoke=True)), told.results())
+    runs.runs["minority"], runs.runs["minority_unthinned"] = 0.25, 0.75
+    minority = EXPERIMENTS["imbalance"].present(Scene("imbalance", runs, told)).tables[1].values
+    assert {k: set(part["ours"].dropna()) for k, part in minority.groupby("k")} == {1: {75.0}, 3: {25.0}}
 
 
 def test_the_supervised_table_has_paper_ours_and_difference(
@@ -146,45 +172,40 @@ def test_sensitivity_is_a_drop_and_a_correlation() -> None:
     )
     table = sensitivity(runs).set_index("method")
     assert table.loc["m", "drop"] == pytest.approx(10)
-    assert table.loc["m", "pearson"] == pytest.approx(1)
+    assert table.loc["m", "pearson"] == pytest.approx(np.corrcoef([1, 2, 4], [50, 55, 60])[0, 1])
+    assert table.loc["m", "pearson_log2"] == pytest.approx(1)
     assert table.loc["n", "smallest"] == 4
 
 
-def test_memory_says_when_nothing_was_measured(tmp_path: Path) -> None:
-    table = memory_table(read_measurements([]))
-    assert table.values["ours"].isna().all()
-    assert "not measured" in table.notes[0]
-    assert len(table.values) == 36
-
-
-def test_memory_needs_no_store_and_leaves_the_literal_matrix_out(tmp_path: Path) -> None:
-    files = [tmp_path / "table.json", tmp_path / "sweep.json"]
-    common = {"method": "icone", "B": 4, "seconds_per_step": 0.01}
-    literal = {**common, "N": 5000, "regulariser": "literal"}
-    measured = {**common, "N": 5000, "regulariser": "orthogonality", "peak_gb": 0.5}
-    files[0].write_text(json.dumps({"rows": [measured, {**literal, "peak_gb": 9.0}]}))
-    undefined = {"method": "simclr", "N": 500, "B": 1, "regulariser": "", "reason": "undefined"}
-    files[1].write_text(json.dumps({"rows": [{**measured, "regulariser": "", "peak_gb": 0.6}, undefined]}))
+def test_memory_tells_what_does_not_fit_and_where_it_was_measured(told: Store) -> None:
+    results = collect(EXPERIMENTS["memory"].grid(Options(smoke=True)), told.results())
+    table, times = EXPERIMENTS["memory"].present(Scene("memory", results, told)).tables
+    ours = table.values[table.values["ours"].notna()]
+    assert ours.query("row == 'IConE, CPU' and n == 512")["ours"].item() == pytest.approx(0.0512)
+    literal = table.values.query("row == 'IConE, literal N × N, CPU'").set_index("n")
+    assert literal.loc[512, "ours"] == pytest.approx(1e-4 * 512**2)
+    assert literal.loc[1024, "status"] == "out of memory"
+    assert table.values.query("row == 'IConE' and n == 100000 and batch_size == 4")["paper"].item() == 637.2
+    assert any("a CPU has no counter" in note for note in table.notes)
+    assert times.values.query("row == 'IConE, CPU' and n == 1024")["ours"].item() == pytest.approx(1024)
     console = Console(file=io.StringIO(), width=200)
-    written = show(["memory"], Options(), Store(tmp_path / "nowhere"), tmp_path / "out", console, files)
-    assert {path.name for path in written} >= {"memory.csv", "memory.png", "wall-clock.png"}
-    table = pd.read_csv(tmp_path / "out" / "memory" / "memory.csv")
-    assert table["ours"].dropna().tolist() == [0.6]  # of two measurements the last, and not the literal matrix
-
-    files[1].write_text("[]")
-    with pytest.raises(InputError, match=r"sweep\.json has no list of rows"):
-        read_measurements(files)
+    console.print(table.rendered())
+    assert "out of memory" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_list_counts_what_is_done(told: Store) -> None:
-    lines = {line.name: line for line in experiment_lines(Options(smoke=True), told)}
+    listing = experiment_lines(Options(smoke=True), told)
+    lines = {line.name: line for line in listing.lines}
     assert (lines["batch-size-3d"].wanted, lines["batch-size-3d"].undefined) == (64, 16)
     assert lines["batch-size-3d"].done == 48
-    assert lines["batch-size-3d"].hours_left == 0
-    more = {line.name: line for line in experiment_lines(Options(smoke=True, seeds=4), told)}
-    assert more["batch-size-3d"].wanted == 128
-    assert more["batch-size-3d"].hours_left == pytest.approx(64 / 3600, rel=0.4)  # a second each, as measured
-    Console(file=io.StringIO(), width=150).print(listing_table(list(lines.values())))
+    assert lines["batch-size-3d"].left.seconds == 0
+    more = experiment_lines(Options(smoke=True, seeds=4), told)
+    assert {line.name: line for line in more.lines}["batch-size-3d"].wanted == 128
+    assert {line.name: line for line in more.lines}["batch-size-3d"].left.runs == 48  # 64 new ones, 16 undefined
+    shared = {cell.spec.key for e in EXPERIMENTS.values() for cell in e.grid(Options(smoke=True, seeds=4))}
+    assert more.total.wanted == len(shared) < sum(line.wanted for line in more.lines)
+    assert more.total.left.seconds < sum(line.left.seconds for line in more.lines)
+    Console(file=io.StringIO(), width=150).print(listing_table(listing))
 
 
 def test_circle_metrics_are_what_their_names_say() -> None:

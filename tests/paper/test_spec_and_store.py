@@ -271,7 +271,7 @@ def test_a_read_only_store_can_be_read(nobody: Path, spec: MakeSpec) -> None:
         os.seteuid(65534)
     assert not store.is_writable
     assert store.statuses() == {spec(0).key: "done", spec(1).key: "failed"}
-    lines = {line.name: line for line in experiment_lines(Options(smoke=True), store)}
+    lines = {line.name: line for line in experiment_lines(Options(smoke=True), store).lines}
     assert lines["geometry"].done == 0
     assert sorted(store.folder.rglob("*")) == files
     with pytest.raises(InputError, match=r"no permission to write.*choose another --store"):
@@ -310,7 +310,7 @@ def test_ten_thousand_finished_runs_list_in_about_a_second(store: Store) -> None
     assert len(statuses) == 10_000
     assert seconds < 2
     began = time.process_time()
-    lines = {line.name: line for line in experiment_lines(Options(), store)}  # with the grids of the whole paper
+    lines = {line.name: line for line in experiment_lines(Options(), store).lines}  # with the grids of the whole paper
     assert time.process_time() - began < 5
     assert lines["dataset-size"].done > 5000
 

@@ -76,6 +76,11 @@ def grouped_split(
     return train.astype(np.int64), test.astype(np.int64)
 
 
+def minority_classes(classes: Integers, seed: int) -> Integers:
+    """The half of the classes that `imbalanced_subset` thins out: the same for every ratio."""
+    return np.sort(np.random.default_rng(seed).permutation(classes)[: len(classes) // 2])
+
+
 def imbalanced_subset(labels: Integers, ratio: float, seed: int) -> tuple[Integers, tuple[int, ...]]:
     """Keep one in `ratio` samples of half of the classes, and all samples of the others.
 
@@ -88,7 +93,7 @@ def imbalanced_subset(labels: Integers, ratio: float, seed: int) -> tuple[Intege
         raise InputError("--imbalance needs labels of two classes or more: give --labels or class folders")
     if ratio < 1:
         raise InputError(f"the imbalance ratio must be at least 1, got {ratio} (--imbalance)")
-    minority = np.sort(np.random.default_rng(seed).permutation(named)[: len(named) // 2])
+    minority = minority_classes(named, seed)
     reduced = np.maximum(1, np.rint(sizes / ratio)).astype(np.int64)
     counts = np.where(np.isin(classes, minority), reduced, sizes)
     return _draw(labels, classes, counts, seed), tuple(int(c) for c in minority)

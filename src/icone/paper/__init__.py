@@ -1,1 +1,34 @@
-"""The paper's tables and figures: many runs described by data, executed anywhere, merged into one results table."""
+"""The paper's experiments, and experiments of your own: runs as data, a store, engines, tables and figures.
+
+>>> from icone.paper import Experiment, Grid, Options
+>>> study = Experiment(name="rates", grid=Grid(datasets=("synthetic:cells@32x60",), vary={"lr": (1e-4, 1e-3)}, seeds=2))
+>>> len(study.cells(Options()))
+4
+
+`run_experiment(study, store="runs/rates")` runs what is missing, `show_experiment(study, store="runs/rates")` gives the
+tables and figures.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from icone.paper.experiments.base import Experiment, Presentation, Scene
+    from icone.paper.grids import Grid
+    from icone.paper.options import Options
+    from icone.paper.python import run_experiment, show_experiment
+
+_PLACES = {
+    "Experiment": "experiments.base", "Presentation": "experiments.base", "Scene": "experiments.base", "Grid": "grids",
+    "Options": "options", "run_experiment": "python", "show_experiment": "python",
+}  # fmt: skip
+"""Where names are; imported when they are asked for, because the command line starts with this package."""
+__all__ = ["Experiment", "Grid", "Options", "Presentation", "Scene", "run_experiment", "show_experiment"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

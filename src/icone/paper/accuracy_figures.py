@@ -58,7 +58,7 @@ def _curves(axis, runs: pd.DataFrame, metric: str, title: str) -> None:  # type:
 
 
 def sensitivity(runs: pd.DataFrame, metric: str = "linear_probe") -> pd.DataFrame:
-    """Per dimension and method: drop from the largest to the smallest defined batch, and Pearson's r with log2 B.
+    """Per dimension and method: drop from the largest to the smallest defined batch, and Pearson's r with B and log2 B.
 
     Means over data sets and seeds come first. The smallest batch is the smallest at which the method is defined.
     """
@@ -66,7 +66,7 @@ def sensitivity(runs: pd.DataFrame, metric: str = "linear_probe") -> pd.DataFram
     rows = []
     for (dims, method), line in means[means["mean"].notna()].groupby(["dims", "method"], sort=False):
         line = line.sort_values("batch_size")
-        accuracy, size = 100 * line["mean"].to_numpy(), np.log2(line["batch_size"].to_numpy(dtype=float))
+        accuracy, size = 100 * line["mean"].to_numpy(), line["batch_size"].to_numpy(dtype=float)
         steady = len(line) < 2 or np.ptp(accuracy) == 0
         rows.append(
             {
@@ -74,10 +74,12 @@ def sensitivity(runs: pd.DataFrame, metric: str = "linear_probe") -> pd.DataFram
                 "largest": int(line["batch_size"].iloc[-1]),
                 "drop": accuracy[-1] - accuracy[0] if len(line) > 1 else math.nan,
                 "pearson": math.nan if steady else float(np.corrcoef(size, accuracy)[0, 1]),
+                "pearson_log2": math.nan if steady else float(np.corrcoef(np.log2(size), accuracy)[0, 1]),
                 "accuracy": accuracy.mean(),
             }
         )  # fmt: skip
-    return pd.DataFrame(rows, columns=["dims", "method", "smallest", "largest", "drop", "pearson", "accuracy"])
+    columns = ["dims", "method", "smallest", "largest", "drop", "pearson", "pearson_log2", "accuracy"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def sensitivity_figure(table: pd.DataFrame) -> Figure:
@@ -96,9 +98,7 @@ def sensitivity_figure(table: pd.DataFrame) -> Figure:
             for name, x, y in zip(part["method"], part["pearson"], part["accuracy"], strict=True):
                 colour, mark = style_of(name)
                 plane.scatter([x], [y], color=colour, marker=mark, s=45, label=name, zorder=3)
-            plane.set(
-                xlim=(-1.1, 1.1), xlabel="correlation of accuracy with log2 B", ylabel="mean balanced accuracy (%)"
-            )
+            plane.set(xlim=(-1.1, 1.1), xlabel="correlation of accuracy with B", ylabel="mean balanced accuracy (%)")
             plane.set_xticks([-1, -0.5, 0, 0.5, 1])
             plane.axvline(0, color="#bbbbbb", linewidth=0.6)
         if not dimensions:
@@ -115,11 +115,10 @@ def imbalance_figure(runs: pd.DataFrame) -> Figure:
             axes, {"linear_probe": "all classes", "minority": "minority classes"}.items(), strict=True
         ):
             axis.set_title(title)
-            part = runs[runs["k"] > 1] if metric == "minority" else runs  # without thinning there is no minority
-            if metric not in part or part[metric].isna().all():
+            if metric not in runs or runs[metric].isna().all():
                 say_empty(axis)
                 continue
-            draw_curves(axis, part, metric, x="k")
+            draw_curves(axis, runs, metric, x="k")
             axis.set_xlabel("imbalance ratio k")
         shared_legend(figure, axes)
     return figure

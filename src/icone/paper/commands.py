@@ -37,7 +37,7 @@ class Stored(Options):
     def __post_init__(self) -> None:
         """Nothing is checked while flags are parsed: errors come later and look like all others."""
 
-    def options(self) -> Options:
+    def chosen(self) -> Options:
         return Options(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Options)})
 
     def open_store(self) -> Store:
@@ -54,7 +54,7 @@ class PaperList(Stored):
         from icone.paper.listing import experiment_lines, listing_table
 
         store = self.open_store()
-        console.print(listing_table(experiment_lines(self.options(), store)))
+        console.print(listing_table(experiment_lines(self.chosen(), store)))
         _say_notes(store, console)
 
 
@@ -94,7 +94,10 @@ class PaperRun(Stored):
             raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
         store = self.open_store().create()
         engine, here = self._engine(store), self.engine == "local"
-        tally = sweep(self.experiments, self.options(), store, engine, console, self.retry_failed, data_is_here=here)
+        tally = sweep(
+            self.experiments, self.chosen(), store, engine, console, self.retry_failed, data_is_here=here,
+            device=self._device_name() if here else None, together=self.side_by_side,
+        )  # fmt: skip
         words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
         words += ["--store", str(self.store)] if self.store else []
         _say_notes(store, console)
@@ -103,6 +106,7 @@ class PaperRun(Stored):
         if len(tally.problems) > SHOWN_PROBLEMS:
             _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
         unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
+        unfinished += f", {tally.left_out} left out" if tally.left_out else ""
         again = "; --retry-failed runs the failed ones again" if tally.failed else ""
         _say(
             console,
@@ -111,6 +115,12 @@ class PaperRun(Stored):
         )
         if tally.problems:
             raise SystemExit(FAILED_RUNS)
+
+    def _device_name(self) -> str:
+        from icone.api.build import pick_device
+        from icone.paper.execute import device_name
+
+        return device_name(pick_device(self.device))
 
     def _engine(self, store: Store) -> SweepEngine:
         import torch
@@ -144,8 +154,6 @@ class PaperShow(Stored):
     """Names from `icone paper list`, or `all`."""
     out: Path | None = None
     """Folder for the files (default: figures/ in the store)."""
-    measurements: tuple[Path, ...] = ()
-    """JSON files written by benchmarks/memory.py, table and sweep, for `memory`."""
 
     def run(self, console: Console) -> None:
         from icone.paper.show import show
@@ -158,7 +166,26 @@ class PaperShow(Stored):
             store.note(f"no files were written, because {store.folder} is read-only: give a folder with --out")
         else:
             out = out or store.folder / "figures"
-        show(self.experiments, self.options(), store, out, console, self.measurements)
+        show(self.experiments, self.chosen(), store, out, console)
+        _say_notes(store, console)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperReport(Stored):
+    """One page with every table and figure, the paper beside ours; it needs no network and no program but a browser."""
+
+    experiments: Annotated[tuple[str, ...], tyro.conf.Positional] = ("all",)
+    """Names from `icone paper list` (default: all)."""
+    out: Path = Path("paper.html")
+    """File to write; one that ends in .md gets the tables as Markdown."""
+
+    def run(self, console: Console) -> None:
+        from icone.paper.overview import write_report
+        from icone.validation import check_target
+
+        check_target(self.out)
+        store = self.open_store()
+        _say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
         _say_notes(store, console)
 
 
@@ -170,6 +197,7 @@ class Paper:
         Annotated[PaperList, tyro.conf.subcommand("list")]
         | Annotated[PaperRun, tyro.conf.subcommand("run")]
         | Annotated[PaperShow, tyro.conf.subcommand("show")]
+        | Annotated[PaperReport, tyro.conf.subcommand("report")]
     ]
 
     def run(self, console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from icone.config import DataConfig
@@ -71,12 +72,12 @@ def datasets(options: Options, dims: int) -> list[PaperDataset]:
 def find_dataset(name: str, options: Options) -> PaperDataset:
     """The data set behind a MedMNIST name, a synthetic name, a folder or an array file."""
     bare = name.removeprefix("medmnist:").partition("@")[0]
-    if bare in PAPER_2D or bare in PAPER_3D or name.startswith("medmnist:"):
+    if bare in PAPER_2D or bare in PAPER_3D or name.startswith("medmnist:") or bare in _medmnist():
         dims = 3 if bare.endswith("3d") else 2
         size = name.partition("@")[2] or ("64" if dims == 3 else "224")
         title = {**PAPER_2D, **PAPER_3D}.get(bare, bare)
         subset = _subset_2d(options) if dims == 2 else None
-        return _dataset(title, f"medmnist:{bare}@{size}", dims, subset, TRAINING_SPLIT.get(bare), options)
+        return _dataset(title, f"medmnist:{bare}@{size}", dims, subset, _medmnist().get(bare), options)
     if name.startswith("synthetic:"):
         synthetic = open_synthetic(name, "train")
         subset = SMOKE_SUBSET if options.smoke and options.subset is None else options.subset
@@ -96,10 +97,22 @@ def find_dataset(name: str, options: Options) -> PaperDataset:
     return _dataset(path.stem, str(path), source.spatial_dims, subset, len(source), options)
 
 
+@functools.cache
+def _medmnist() -> dict[str, int]:
+    """Images in the official training splits of all MedMNIST sets, where the package is installed; else the paper's."""
+    try:
+        from medmnist.info import INFO
+    except ImportError:
+        return TRAINING_SPLIT
+    return {name: int(entry["n_samples"]["train"]) for name, entry in INFO.items()}
+
+
 def _dataset(
     title: str, source: str, dims: int, subset: int | None, count: int | None, options: Options
 ) -> PaperDataset:
     labels = None if options.labels is None else content_digest(options.labels)
+    if subset is not None and count is not None and subset >= count and dims == 2 and not options.smoke:
+        subset = max(subset, SUBSET_2D)  # all of it, whatever is asked for beyond: the same runs
     return PaperDataset(title, source, dims, subset, count, Contents(content_digest(source), labels))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 import resource
@@ -23,14 +24,17 @@ from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import free_gpu_memory
 from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.paper.cost import measure_cost
 from icone.paper.measure import Measured, measure
 from icone.paper.node_cache import on_this_node
 from icone.paper.outcome import Outcome, Status, SweepHalted
 from icone.paper.spec import RunSpec
-from icone.run import Run
+from icone.run import Run, write_json
 
 TRAINING = "training"
 """The run folder of `icone.pretrain`, inside the folder of a run of the sweep."""
+CLOCK = "clock.json"
+"""When an execution began, and the seconds before it; gone with the outcome."""
 LOG = "log.txt"
 """What a run said, and the traceback where it failed."""
 
@@ -49,6 +53,8 @@ class ExecutionSettings:
     data_root: Path | None = None
     node_cache: Path | None = None
     """Copy data sets to this folder of the machine first."""
+    beside: int = 1
+    """Processes that run beside each other on the device."""
     keep_encoders: bool = False
 
 
@@ -68,9 +74,11 @@ def execute(jobs: Sequence[Job], setting: ExecutionSettings) -> None:
     """
     if setting.threads is not None:
         torch.set_num_threads(setting.threads)
-    for job in jobs:
-        note_execution(job.folder)
     side_by_side = len(jobs) > 1 and _many_at_once(setting)
+    earlier = {}
+    for job in jobs:
+        earlier[job.spec.key] = start_clock(job.folder, len(jobs) if side_by_side else 1)
+        note_execution(job.folder)
     began = time.monotonic()
     taken = _train_side_by_side(jobs, setting) if side_by_side else 0
     seconds = time.monotonic() - began
@@ -80,8 +88,10 @@ def execute(jobs: Sequence[Job], setting: ExecutionSettings) -> None:
         job.finish(
             dataclasses.replace(
                 outcome,
-                seconds=round(outcome.seconds + seconds / len(jobs), 3),
+                seconds=round(outcome.seconds + seconds / len(jobs) + earlier[job.spec.key], 3),
                 train_seconds=round(outcome.train_seconds / sharing, 3),
+                step_seconds=outcome.step_seconds / sharing,
+                together=sharing,
                 peak_bytes=max(outcome.peak_bytes, taken // len(jobs)),
             )
         )
@@ -95,10 +105,11 @@ def execute_one(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outc
     disk (`SweepHalted`).
     """
     with full_disk_halts():
+        earlier = start_clock(folder)
         note_execution(folder)
         outcome = _finish(spec, folder, setting)
         _tidy(folder, outcome, setting.keep_encoders)
-        return outcome
+        return dataclasses.replace(outcome, seconds=round(outcome.seconds + earlier, 3))
 
 
 @contextmanager
@@ -160,11 +171,15 @@ def _finish(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
         notes=measured.notes,
         seconds=round(time.monotonic() - began, 3),
         train_seconds=round(measured.train_seconds, 3),
+        steps=measured.steps,
+        step_seconds=measured.step_seconds,
+        sample=measured.sample,
+        beside=setting.beside,
         peak_bytes=peak.bytes,
         device_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         host=platform.node(),
-        device=_device_name(device),
+        device=device_name(device),
     )
 
 
@@ -176,6 +191,21 @@ class _End(NamedTuple):
     out_of_memory: bool = False
 
 
+def start_clock(folder: Path, sharing: int = 1) -> float:
+    """Start the clock of an execution; the seconds of earlier ones that came to no outcome.
+
+    However a process ended, the last file that it wrote tells how long it worked. `sharing` runs share its time.
+    """
+    path, now, before = folder / CLOCK, time.time(), 0.0
+    if path.is_file():
+        clock = json.loads(path.read_text())
+        last = max(file.stat().st_mtime for file in folder.rglob("*"))
+        before = clock["before"] + max(0.0, last - clock["began"]) / clock["sharing"]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"began": now, "before": before, "sharing": sharing})
+    return before
+
+
 def note_execution(folder: Path) -> None:
     """Count an execution in the folder of its run, so that it can be told afterwards how often it was begun."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,6 +214,8 @@ def note_execution(folder: Path) -> None:
 
 
 def _train_and_measure(spec: RunSpec, folder: Path, setting: ExecutionSettings, console: Console) -> Measured:
+    if spec.cost:
+        return measure_cost(spec, pick_device(setting.device))
     config = _placed(spec, setting)
     run = _fresh_folder(folder)
     if not (run.exists() and run.finished):
@@ -238,7 +270,7 @@ def _log(folder: Path) -> Iterator[Console]:
         yield Console(file=file, width=160)
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
@@ -251,6 +283,7 @@ def _reason(error: Exception) -> str:
 def _tidy(folder: Path, outcome: Outcome, keep_encoder: bool) -> None:
     """Leave what pictures need, the encoder where it was asked for, and the log where there is something to read."""
     run = Run(folder / TRAINING)
+    (folder / CLOCK).unlink(missing_ok=True)
     if outcome.status == "done":
         if keep_encoder:
             run.encoder_file.replace(folder / run.encoder_file.name)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from icone.config import PretrainConfig
-from icone.methods import METHODS, method_class, option_texts
-from icone.paper.datasets import PaperDataset, datasets
+from icone.errors import unknown_name
+from icone.methods import METHODS, method_class, method_options, option_texts
+from icone.paper.datasets import PaperDataset, datasets, find_dataset
 from icone.paper.options import Options
 from icone.paper.spec import Cell, RunSpec
 
 Number = TypeVar("Number", int, float)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+AS_PRINTED_INSTANCES = 1024
+"""LiDAR of n samples is at most n − 1."""
 SMOKE_ENCODER: dict[int, dict[str, Any]] = {
     2: {"encoder": "test_vit"},
     3: {"encoder": "resnet10_3d", "norm": "group", "width": 0.125, "features": 32},
@@ -87,7 +93,7 @@ def make_cell(
     settings: dict[str, Any] = {
         "source": data.source,
         "subset": data.subset,
-        "test_fraction": 0.2,
+        "test_fraction": 0.0 if options.official_test else 0.2,
         "labels": None if options.labels is None else options.labels.resolve(),
         "size": options.size,
         "encoder": options.encoder,
@@ -96,6 +102,12 @@ def make_cell(
         "epochs": given(options.epochs, 1 if options.smoke else 100),
         "lr": given(options.lr, 1e-4),
         "recipe": options.recipe,
+        "views": given(options.views, 2),
+        "precision": options.precision,
+        "channels": options.channels if data.dims == 2 else "auto",
+        "norm": options.norm if data.dims == 3 else "batch",
+        "split_seed": options.split_seed,
+        "skip_unreadable": options.skip_unreadable,
         **network,
         **changes,
     }
@@ -107,13 +119,40 @@ def make_cell(
         seed=seed,
         data_root=options.data_root,
     )
-    spec = RunSpec(config=config, geometry_instances=12 if options.smoke else 256, contents=data.contents)
+    spec = RunSpec(config=config, geometry_instances=_geometry_instances(options), contents=data.contents,
+                   official_test=options.official_test)  # fmt: skip
     return Cell(spec, {**labels, **(more or {})})
+
+
+def _geometry_instances(options: Options) -> int:
+    """Samples that LiDAR and alignment look at; as printed, more than there are dimensions (384 and 512)."""
+    usual = 12 if options.smoke else AS_PRINTED_INSTANCES if options.recipe == "paper" else 256
+    return given(options.geometry_instances, usual)
 
 
 def _method_options(method: str, options: Options, extra: tuple[str, ...]) -> tuple[str, ...]:
     small = option_texts(method_class(method).small_options) if options.smoke else ()
-    return (*small, *extra)
+    return (*small, *chosen_settings(method, options.options), *extra)
+
+
+def chosen_settings(method: str, options: Iterable[str]) -> tuple[str, ...]:
+    """Of `METHOD.name=value` and `name=value`, what is for this method: without METHOD, where it knows the name.
+
+    >>> chosen_settings("simclr", ["simclr.temperature=0.2", "moco.momentum=0.9", "hidden=64"])
+    ('temperature=0.2', 'hidden=64')
+    """
+    chosen = []
+    for text in options:
+        name = text.partition("=")[0]
+        owner, dot, _ = name.partition(".")
+        if dot:
+            method_class(owner)  # an unknown name is an error
+            chosen += [text.partition(".")[2]] if owner == method else []
+        elif not any(name in method_options(known) for known in METHODS):
+            raise unknown_name("option", name, {key for known in METHODS for key in method_options(known)})
+        elif name in method_options(method):
+            chosen.append(text)
+    return tuple(chosen)
 
 
 def chosen_methods(options: Options, *, supervised: bool = False) -> list[str]:
@@ -136,3 +175,53 @@ def seeds(options: Options) -> range:
 def given(value: Number | None, usual: Number) -> Number:
     """What the user chose, a zero too: that is refused, and not taken for no choice."""
     return usual if value is None else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Runs as data: every combination of data sets, methods, batch sizes, variants and seeds.
+
+    It is the `grid` of an `Experiment`. What the options of a sweep name (`--datasets`, `--methods`, …) takes the
+    place of what stands here.
+
+    >>> grid = Grid(datasets=("synthetic:cells@32x60",), batch_sizes=(1, 4), vary={"lr": (1e-4, 1e-3)}, seeds=2)
+    >>> cells = grid(Options())
+    >>> len(cells), cells[0].labels["variant"], cells[-1].spec.config.lr
+    (8, 'lr 0.0001', 0.001)
+    """
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...] = ("icone",)
+    batch_sizes: tuple[int, ...] = (1,)
+    seeds: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `icone.pretrain` that hold for all runs."""
+    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Settings of `icone.pretrain`, or options of the method, and the values that are compared."""
+
+    def __call__(self, options: Options) -> list[Cell]:
+        """The runs of the grid."""
+        options = dataclasses.replace(
+            options, datasets=options.datasets or self.datasets, methods=options.methods or self.methods,
+            batch_sizes=options.batch_sizes or self.batch_sizes, seeds=given(options.seeds, self.seeds),
+        )  # fmt: skip
+        return [
+            make_cell(options, find_dataset(name, options), method, size, seed, {"variant": title},
+                      **{**self.settings, **_changes(chosen)})
+            for name in options.datasets
+            for method in options.methods
+            for size in options.batch_sizes
+            for title, chosen in self._variants()
+            for seed in seeds(options)
+        ]  # fmt: skip
+
+    def _variants(self) -> list[tuple[str, dict[str, Any]]]:
+        each = [dict(zip(self.vary, values, strict=True)) for values in itertools.product(*self.vary.values())]
+        return [(", ".join(f"{name} {value}" for name, value in chosen.items()), chosen) for chosen in each]
+
+
+def _changes(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the configuration by name; what it does not know is an option of the method."""
+    known = {f.name for f in dataclasses.fields(PretrainConfig)}
+    extra = option_texts({name: value for name, value in chosen.items() if name not in known})
+    return {**{name: value for name, value in chosen.items() if name in known}, "extra": extra}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,13 +26,19 @@ PLAIN_SECONDS = 30.0
 class LiveView:
     """A live panel on a terminal; elsewhere a line for every failure, and one with the counts now and then."""
 
-    def __init__(self, console: Console, total: int, before: dict[str, int], runs: Path) -> None:
-        """`before` counts the runs that had ended before, by status; `runs` is the folder of their logs."""
-        self.console, self.total, self.runs = console, total, runs
+    def __init__(
+        self, console: Console, total: int, before: dict[str, int], runs: Path, expected: Mapping[str, float]
+    ) -> None:
+        """`before` counts the runs that had ended before, by status; `runs` is the folder of their logs.
+
+        `expected` holds the estimated seconds of every run to come, by its key: runs differ a thousandfold.
+        """
+        self.console, self.total, self.runs, self.expected = console, total, runs, dict(expected)
+        self.work = 0.0
+        """Estimated seconds of what has ended here."""
         self.counts = {**before, "unfinished": 0}
         self.unfinished: list[str] = []
         """Why runs have no outcome."""
-        self.here = 0
         self.running: dict[str, tuple[RunSpec, float]] = {}
         self.began = self.spoke = time.monotonic()
         self.live = Live(console=console, get_renderable=self._panel, refresh_per_second=2, transient=True)
@@ -57,9 +64,10 @@ class LiveView:
             self.running[key] = (event.spec, time.monotonic())
             return
         self.running.pop(key, None)
+        if event.kind != "waiting":
+            self.work += self.expected.pop(key, 0.0)
         if event.outcome is not None:
             self.counts[event.outcome.status] += 1
-            self.here += 1
             if event.outcome.status == "failed":
                 self._say(f"failed: {describe(event.spec)}: {event.outcome.reason} ({log_of(self.runs / key)})")
         elif event.kind == "unfinished":
@@ -75,14 +83,22 @@ class LiveView:
         parts = [f"{over}/{self.total} runs", *(f"{n} {name}" for name, n in self.counts.items() if n)]
         if self.running:
             parts.append(f"{len(self.running)} running")
-        if self.here and over < self.total:
+        if over < self.total:
             parts.append(f"about {format_seconds(self.seconds_left())} left")
         return ", ".join(parts)
 
     def seconds_left(self) -> float:
-        """From the seconds per run of this sweep so far."""
-        seconds_per_run = (time.monotonic() - self.began) / max(self.here, 1)
-        return seconds_per_run * (self.total - sum(self.counts.values()))
+        """What was expected of the runs to come, corrected by how wrong that was so far.
+
+        Of the runs that go on now, the part that they should have behind them counts as done.
+        """
+        left, passed = sum(self.expected.values()), time.monotonic() - self.began
+        going = sum(
+            min(self.expected.get(key, 0), time.monotonic() - since) for key, (_, since) in self.running.items()
+        )
+        if not self.work:
+            return max(left - going, 0.0)
+        return passed / (self.work + going) * (left - going)
 
     def _panel(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 
 from icone.api.evaluate import evaluate, notes
 from icone.config import PretrainConfig
+from icone.data.splits import minority_classes
 from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
 from icone.paper.outcome import Point
 from icone.paper.spec import RunSpec
@@ -30,21 +33,42 @@ class Measured:
     trace: list[Point] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     train_seconds: float = 0.0
+    steps: int = 0
+    step_seconds: float = 0.0
+    sample: str | None = None
+
+
+class _Time(NamedTuple):
+    """What the history of a run tells about its time."""
+
+    train_seconds: float
+    steps: int
+    step_seconds: float
+    sample: str
+
+
+def _time(run: Run, config: PretrainConfig) -> _Time:
+    seconds = [row["seconds"] for row in run.history]
+    per_epoch = math.ceil(run.record["data"]["instances"] / (config.batch_size * config.accumulate))
+    steady = statistics.median(seconds[1:] or seconds) / per_epoch
+    preparation = run.record["data"]["preparation"]
+    sample = "x".join(map(str, (preparation["channels"], *preparation["size"])))
+    return _Time(sum(seconds), len(seconds) * per_epoch, steady, sample)
 
 
 def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Measured:
     """Probes and geometry of the encoder; with a trace, the metrics of the synthetic study by epoch instead."""
-    history = run.history
-    seconds = sum(row["seconds"] for row in history)
+    time = _time(run, config)
     target = run.folder.parent / FEATURES
     if spec.trace:
         metrics, trace, panels = measure_synthetic(run, spec)
         if config.seed == KEPT_SEED:
             _save(target, panels)
-        return Measured(metrics, trace, [], seconds)
+        return Measured(metrics, trace, [], *time)
     result = evaluate(
         run,
         data_root=config.data_root,
+        official_test=spec.official_test,
         test_fraction=spec.test_fraction,
         untrained=spec.untrained,
         geometry_instances=spec.geometry_instances,
@@ -52,12 +76,22 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         console=console,
     )
     metrics = _values(result["trained"])
-    metrics |= {"linear_accuracy": result["trained"]["linear_probe"]["accuracy"], "loss": history[-1]["loss"]}
+    metrics |= {"linear_accuracy": result["trained"]["linear_probe"]["accuracy"], "loss": run.history[-1]["loss"]}
+    if config.imbalance is None and (recall := _minority_recall(run, result["trained"]["linear_probe"]["per_class"])):
+        metrics["minority_unthinned"] = recall
     if spec.untrained:
         metrics |= {f"{UNTRAINED}{name}": value for name, value in _values(result["untrained"]).items()}
     if config.seed == KEPT_SEED:
         _save(target, _light_features(run))
-    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], seconds)
+    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], *time)
+
+
+def _minority_recall(run: Run, per_class: dict[str, float]) -> float | None:
+    """Mean recall of the classes that the imbalance experiment would thin out: its point at k = 1."""
+    names, labels = run.instances["class_names"], np.unique(run.instances["labels"])
+    designated = [names[code] for code in minority_classes(labels[labels >= 0], run.config.split_seed)]
+    found = [per_class[name] for name in designated if name in per_class]
+    return float(np.mean(found)) if found else None
 
 
 def _values(measured: dict[str, Any]) -> dict[str, float]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from icone.errors import InputError
 from icone.validation import check_settings
 
 
@@ -24,6 +26,8 @@ class Options:
     methods: tuple[str, ...] = ()
     """Names from `icone methods`."""
     batch_sizes: tuple[int, ...] = ()
+    per: tuple[str, ...] = ()
+    """Seeds and epochs of single experiments, before --seeds and --epochs: `synthetic.seeds=3 views.epochs=50`."""
     seeds: int | None = None
     """Number of training seeds (the paper's 5; 20 for the synthetic study)."""
     epochs: int | None = None
@@ -40,11 +44,34 @@ class Options:
     """Edge length in pixels or voxels."""
     lr: float | None = None
     """Learning rate (the paper's 1e-4; 1e-3 for the synthetic study)."""
+    options: tuple[str, ...] = ()
+    """Settings of methods as METHOD.name=value, for example `simclr.temperature=0.2`; without METHOD, of all methods
+    that know the name."""
+    views: int | None = None
+    """Views per sample (the paper's 2; the experiment `views` has its own)."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the encoder; auto: bf16 on a GPU."""
+    channels: Literal["auto", "gray", "rgb"] = "auto"
+    """rgb: gray sets as three channels, so that one encoder and one colour jitter serve all sets."""
+    norm: Literal["batch", "group", "instance"] = "batch"
+    """Normalisation layer of the 3D networks."""
+    split_seed: int = 0
+    """Seed of subset, partition and imbalance."""
+    official_test: bool = False
+    """Train on the official training split, all of it, and test the probes on the official test split."""
+    ratios: tuple[float, ...] = ()
+    """Imbalance ratios k (default: 1, 2, 5, 10, 20 and 50; the paper's are in a picture only)."""
+    geometry_instances: int | None = None
+    """Samples that LiDAR and alignment look at (default: 256; with --recipe paper 1024, more than dimensions)."""
+    skip_unreadable: bool = False
+    """Leave out files that cannot be read, hold NaN or are constant."""
     recipe: Literal["icone", "paper"] = "icone"
     """icone: optimizer and objective of this package, which the paper did not run; paper: as it prints them. The
     synthetic study always runs as printed."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
+    natural_images: Path | None = None
+    """Folder of 20 classes or more for the experiment `natural-images` (default: the first folder of --datasets)."""
     labels: Path | None = None
     """CSV with labels, for folders whose subfolders are not classes."""
     smoke: bool = False
@@ -58,18 +85,47 @@ class Options:
             name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(self).items()
         }
 
+    def of(self, experiment: str) -> Options:
+        """The options of one experiment: what `per` says about it, instead of what is said about all.
+
+        >>> Options(seeds=5, per=("views.seeds=2",)).of("views").seeds
+        2
+        """
+        changes: dict[str, Any] = {}
+        for text in self.per:
+            match = re.fullmatch(r"([^.=]+)\.(seeds|epochs)=(\d+)", text)
+            if match is None:
+                raise InputError(f"--per must be EXPERIMENT.seeds=N or EXPERIMENT.epochs=N, got {text}")
+            if match[1] == experiment:
+                changes[match[2]] = int(match[3])
+        return dataclasses.replace(self, **changes) if changes else self
+
     def changed(self) -> dict[str, Any]:
         """The options that differ from their defaults."""
         default = Options()
-        return {f: v for f, v in vars(self).items() if v != getattr(default, f)}
+        names = (f.name for f in dataclasses.fields(Options))
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
+
+    def words(self) -> list[str]:
+        """The words of the command line that give these options.
+
+        >>> Options(datasets=("a", "b"), seeds=2, smoke=True).words()
+        ['--datasets', 'a', 'b', '--seeds', '2', '--smoke']
+        """
+        words: list[str] = []
+        for name, value in self.changed().items():
+            flag = f"--{name.replace('_', '-')}"
+            values = () if value is True else value if isinstance(value, tuple) else (value,)
+            words += [flag, *map(str, values)]
+        return words
 
 
 def options_from_json(plain: dict[str, Any]) -> Options:
     """The inverse of `Options.to_json`; options that this version does not know are left out."""
     hints = typing.get_type_hints(Options)
     values = {name: value for name, value in plain.items() if name in hints}
-    for name in ("datasets", "methods", "batch_sizes"):
+    for name in ("datasets", "methods", "batch_sizes", "options", "ratios", "per"):
         values[name] = tuple(values.get(name, ()))
-    for name in ("data_root", "labels"):
+    for name in ("data_root", "labels", "natural_images"):
         values[name] = Path(values[name]) if values.get(name) else None
     return Options(**values)

@@ -34,9 +34,19 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     trace: list[Point] = field(default_factory=list)
     seconds: float = 0.0
-    """Wall clock of training and measuring; runs that train side by side share it."""
+    """Wall clock of training and measuring, over all executions of the run; runs that train side by side share it."""
     train_seconds: float = 0.0
     """Of that, the epochs, as a share too."""
+    steps: int = 0
+    """Optimizer steps."""
+    step_seconds: float = 0.0
+    """Of one step, as a share too: the median over epochs, without the first, which holds the start."""
+    sample: str | None = None
+    """What one sample is: channels and edges, for example 1x64x64x64."""
+    together: int = 1
+    """Runs that trained side by side in its process."""
+    beside: int = 1
+    """Processes that may have run beside each other on the device."""
     peak_bytes: int = 0
     """Largest memory: what PyTorch reserved on the GPU, or the resident memory of the process on a CPU."""
     device_bytes: int = 0

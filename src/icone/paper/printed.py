@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+MARKS = {".": "", "b": "bold", "u": "underline", "+": "†"}
+"""Letters of `marks` in a file, one per number."""
+
 
 class Printed(NamedTuple):
     """A table of the paper in long form."""
@@ -19,7 +22,9 @@ class Printed(NamedTuple):
     keys: list[str]
     """What tells its columns apart."""
     values: pd.DataFrame
-    """One row per number: `row`, the keys, `paper`."""
+    """One row per number: `row`, the keys, `paper`, and `mark`: bold, underlined, † (degenerate), or nothing."""
+    notes: list[str]
+    """What a reader should know, for example where the paper contradicts itself."""
 
 
 def read_printed(name: str) -> Printed:
@@ -31,9 +36,13 @@ def read_printed(name: str) -> Printed:
     """
     content: dict[str, Any] = json.loads((resources.files("icone.paper") / f"printed/{name}.json").read_text())
     rows = [
-        {"row": line["row"], **column, "paper": value}
+        {"row": line["row"], **column, "paper": value, "mark": MARKS[mark]}
         for line in content["rows"]
-        for column, value in zip(content["columns"], line["values"], strict=True)
+        for column, value, mark in zip(
+            content["columns"], line["values"], line.get("marks", "." * len(line["values"])), strict=True
+        )
     ]
     keys = list(content["columns"][0])
-    return Printed(content["label"], content["about"], content["unit"], keys, pd.DataFrame(rows))
+    return Printed(
+        content["label"], content["about"], content["unit"], keys, pd.DataFrame(rows), content.get("notes", [])
+    )

@@ -24,9 +24,16 @@ COLUMNS: dict[str, str] = {
     "epochs": "int64",
     "lr": "float64",
     "encoder": "category",
+    "width": "float64",
+    "recipe": "category",
+    "sample": "category",
     "seed": "int64",
     "seconds": "float64",
     "train_seconds": "float64",
+    "steps": "int64",
+    "step_seconds": "float64",
+    "together": "int64",
+    "beside": "int64",
     "peak_gb": "float64",
     "device": "category",
     "host": "category",
@@ -38,7 +45,12 @@ COLUMNS: dict[str, str] = {
 }
 """Columns and types. `metric` and `value` are empty where a run has no metrics; `epoch` where a metric is the last."""
 
-_FROM_CONFIG = ("source", "subset", "imbalance", "method", "batch_size", "views", "epochs", "lr", "encoder", "seed")
+_FROM_CONFIG = (
+    "source", "subset", "imbalance", "method", "batch_size", "views", "epochs", "lr", "encoder", "width", "recipe",
+    "seed",
+)  # fmt: skip
+_SINCE_2: dict[str, Any] = {"steps": 0, "step_seconds": 0.0, "sample": None, "together": 1, "beside": 1}
+"""What older outcomes do not tell."""
 
 
 def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
@@ -53,6 +65,7 @@ def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
         **{name: config[name] for name in _FROM_CONFIG},
         "options": " ".join(config["options"]),
         **{name: outcome[name] for name in ("status", "reason", "seconds", "train_seconds", "device", "host")},
+        **{name: outcome.get(name, unknown) for name, unknown in _SINCE_2.items()},
         "finished": outcome["finished"],
         "notes": "; ".join(outcome["notes"]) or None,
         "peak_gb": outcome["peak_bytes"] / 1e9,

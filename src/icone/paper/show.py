@@ -21,7 +21,7 @@ from icone.run import replacing
 
 AS_PRINTED = Options(recipe="paper")
 """The options that give the runs of the paper: all others mean something else."""
-NEUTRAL = {"data_root", "labels"}
+NEUTRAL = {"data_root", "labels", "natural_images"}
 """Where the data lies, and who is in which class."""
 
 
@@ -31,7 +31,6 @@ def show(
     store: Store,
     out: Path | None,
     console: Console,
-    measurements: Sequence[Path] = (),
 ) -> list[Path]:
     """Print the tables of the named experiments; write them (CSV, Parquet), every run and all figures (PDF, PNG).
 
@@ -44,13 +43,13 @@ def show(
     for experiment in experiments:
         console.rule(f"{experiment.name}: {experiment.reproduces}")
         chosen = remembered_options(experiment, options, store)
-        cells = experiment.grid(chosen)
+        cells = experiment.cells(chosen)
         results = collect(cells, table)
         if experiment.runs and (results.runs.empty or (results.runs["status"] == "missing").all()):
             text = f"no run of it has finished in {store.folder}: icone paper run {experiment.name}"
             console.print(text, markup=False)
             continue
-        presentation = experiment.present(Scene(experiment.name, results, store, measurements))
+        presentation = experiment.present(Scene(experiment.name, results, store, chosen))
         if experiment.runs and experiment.labels:
             console.print(setting_line(experiment, chosen), highlight=False, soft_wrap=True, markup=False)
         for shown in presentation.tables:
@@ -106,7 +105,7 @@ def _in_words(name: str, value: object) -> str:
 
 
 def _keys(experiment: Experiment, options: Options) -> set[str]:
-    return {cell.spec.key for cell in experiment.grid(options)}
+    return {cell.spec.key for cell in experiment.cells(options)}
 
 
 def _save_runs(runs: pd.DataFrame, folder: Path) -> list[Path]:

@@ -15,11 +15,18 @@ from icone.paper.contents import Contents, contents_of
 from icone.recipe import RECIPE_VERSION
 
 KEY_LENGTH = 20
+MADE_UP = "random:"
+"""Begins the source of a run whose samples hold nothing."""
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
-_LATER = {"label_column", "group_column", "task"}
-"""Settings that came after results were stored: at their defaults they are no part of a key, so that these stay."""
+_DEFAULTS = PretrainConfig(source="")
+_LATER = (
+    "schedule", "micro_batch", "label_column", "group_column", "task", "include", "exclude", "no_labels",
+    "channels_from", "missing_channels",
+)  # fmt: skip
+_OPTIONAL = {"cost", "official_test"}
+"""What came after the first stores: defaults are no part of a key, so that known runs keep theirs."""
 _NESTED = {"image_views", "volume_views", "point_views"}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
@@ -37,6 +44,11 @@ class RunSpec:
     """Measure the encoder before training too."""
     trace: tuple[int, ...] = ()
     """Epochs after which the synthetic study looks at the representation; empty for all other experiments."""
+    official_test: bool = False
+    """Test the probes on the official test split instead of a held-out part."""
+    cost: str = ""
+    """Instead of training, measure time and memory of a step on made-up samples (`icone.paper.cost`): eager or captured
+    on a GPU, or cpu; a following `literal` is IConE with the whole N × N matrix."""
     contents: Contents | None = None
     """What the data holds, where a grid of many runs has looked; None: `key` looks when it is first asked for."""
 
@@ -52,14 +64,14 @@ class RunSpec:
         """What determines the result, as JSON can hold it."""
         config = {name: getattr(self.config, name) for name in _DETERMINING}
         config = {
-            name: value for name, value in config.items() if name not in _LATER or value not in (None, (), "auto")
+            name: value for name, value in config.items() if name not in _LATER or value != getattr(_DEFAULTS, name)
         }
         config |= {name: _views(config[name]) for name in _NESTED}
-        if config["micro_batch"] is None:  # a setting of later versions: without it a run has the key that it had
-            del config["micro_batch"]
         config |= self.found_contents()._asdict()
         config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
-        measures = {f"measure_{name}": getattr(self, name) for name in _MEASURES}
+        measures = {
+            f"measure_{name}": getattr(self, name) for name in _MEASURES if getattr(self, name) or name not in _OPTIONAL
+        }
         return {"recipe_version": RECIPE_VERSION, **config, **measures}
 
     def found_contents(self) -> Contents:
@@ -70,7 +82,19 @@ class RunSpec:
     def shape(self) -> tuple[object, ...]:
         """What decides memory and time of a step: runs of one shape differ in seeds and small settings only."""
         c = self.config
-        return (c.source, c.subset, c.imbalance, c.size, c.encoder, c.width, c.method, c.options, c.batch_size, c.views)
+        return (
+            self.cost,
+            c.source,
+            c.subset,
+            c.imbalance,
+            c.size,
+            c.encoder,
+            c.width,
+            c.method,
+            c.options,
+            c.batch_size,
+            c.views,
+        )
 
     def to_json(self) -> dict[str, Any]:
         measures = {name: getattr(self, name) for name in _MEASURES}
@@ -97,7 +121,10 @@ def spec_from_json(plain: dict[str, Any]) -> RunSpec:
 @functools.cache
 def _all_options(method: str, options: tuple[str, ...], recipe: str) -> dict[str, object]:
     """Defaults too: where one changes, the runs of that method are others."""
-    return chosen_options(method, options, recipe)
+    chosen = chosen_options(method, options, recipe)
+    if chosen.get("diversity") == "auto":  # what it was called, and is where a step can afford all pairs
+        chosen["diversity"] = "orthogonality"
+    return chosen
 
 
 @functools.cache

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import shlex
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -15,13 +18,18 @@ from icone.config import PretrainConfig
 from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
 from icone.paper.engines.events import SweepEngine, Task
+from icone.paper.estimate import CPU, Estimator, is_undefined
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment
+from icone.paper.listing import estimate_line, likely_device
 from icone.paper.live_view import LiveView, log_of
 from icone.paper.options import Options
 from icone.paper.outcome import SweepHalted
-from icone.paper.spec import RunSpec
+from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.store import Store
+
+WORTH_A_TRIAL = 600.0
+"""Seconds from which a sweep is worth a trial of a tenth first."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,9 @@ class Tally:
     executed: int
     """Of them, those that this sweep waited for; the others were there before."""
     problems: list[str]
-    """Why runs failed or are unfinished: a line for each reason, the most frequent first."""
+    """Why runs failed, are unfinished or were left out: a line for each reason, the most frequent first."""
+    left_out: int = 0
+    """Runs whose data is not there."""
 
 
 def sweep(
@@ -47,25 +57,40 @@ def sweep(
     console: Console,
     retry_failed: bool = False,
     data_is_here: bool = True,
+    device: str | None = None,
+    together: int = 1,
 ) -> Tally:
     """Run what is missing of the named experiments (`all`: every one) in a store that may know some already.
 
-    Where the data is on this machine, every set is opened once before the first run.
+    Where the data is on this machine, every set is opened once before the first run; the runs of a set that cannot be
+    used are left out. `device` is the name of what will execute them, `together` at a time, for the estimate.
     """
-    specs: dict[str, RunSpec] = {}
+    cells: dict[str, Cell] = {}
     for experiment in find_experiments(names):
-        for spec in _specs_of(experiment, options, console, strict="all" not in names):
-            specs.setdefault(spec.key, spec)
+        for cell in _cells_of(experiment, options, console, strict="all" not in names):
+            cells.setdefault(cell.spec.key, cell)
+    specs = {key: cell.spec for key, cell in cells.items()}
     store.create()
     for experiment in find_experiments(names):
         store.remember(experiment.name, options.to_json())
     tasks, before = _missing(specs, store, retry_failed)
-    if data_is_here:
-        _check_sources([task.spec.config for task in tasks])
+    unusable = _unusable_sources([task.spec.config for task in tasks]) if data_is_here else Unusable([], [])
+    if device == CPU:
+        tasks = [task for task in tasks if task.spec.cost.partition(" ")[0] in ("", CPU)]
+        if not tasks and not any(before.values()):
+            raise InputError("memory and time of a GPU can be measured on a GPU only; --smoke shows what a CPU can")
+    left_out = [task for task in tasks if task.spec.config.source in unusable.sources]
+    tasks = [task for task in tasks if task.spec.config.source not in unusable.sources]
+    if left_out and not tasks:
+        raise InputError(". ".join(unusable.sentences(len(left_out), options)))
+    for sentence in unusable.sentences(len(left_out), options):
+        _say(console, sentence)
     for key, peak in store.peaks().items():
         if key in specs:
             engine.learn(specs[key], peak)
-    with _signals(), LiveView(console, len(specs), before, store.folder / "runs") as view:
+    expected = _announce([cells[task.spec.key] for task in tasks], names, options, store, console, device, together)
+    total = len(tasks) + sum(before.values())
+    with _signals(), LiveView(console, total, before, store.folder / "runs", expected) as view:
         try:
             engine.run(tasks, view.observe)
         except KeyboardInterrupt:
@@ -81,7 +106,30 @@ def sweep(
             if store.outcomes.is_dir():
                 store.results()
     lost = [f"unfinished ({number} runs): {reason}" for reason, number in Counter(view.unfinished).most_common()]
-    return Tally(**view.counts, executed=len(tasks), problems=[*_failures(specs, store), *lost])
+    problems = [*_failures(specs, store), *lost, *unusable.sentences(len(left_out), options)]
+    return Tally(**view.counts, executed=len(tasks), problems=problems, left_out=len(left_out))
+
+
+def _announce(
+    cells: list[Cell],
+    names: Sequence[str],
+    options: Options,
+    store: Store,
+    console: Console,
+    device: str | None,
+    together: int,
+) -> dict[str, float]:
+    """Say how long the runs will take, and how to do a tenth of it; the seconds of every run, by its key."""
+    results = store.results()
+    estimator = Estimator(results, device or likely_device(results), together)
+    left = estimator.total(cells)
+    if left.runs:
+        _say(console, estimate_line(left, estimator.device))
+        trained = [cell.spec.config.epochs for cell in cells if not cell.spec.cost]
+        if left.seconds > WORTH_A_TRIAL and trained and (tenth := round(max(trained, key=trained.count) / 10)):
+            words = ["icone", "paper", "run", *names, *dataclasses.replace(options, epochs=tenth).words()]
+            _say(console, f"a tenth of it, with a tenth of the epochs: {shlex.join(words)}")
+    return {cell.spec.key: estimator.run(cell)[0] for cell in cells if not is_undefined(cell)}
 
 
 def _failures(specs: dict[str, RunSpec], store: Store) -> list[str]:
@@ -97,20 +145,20 @@ def _failures(specs: dict[str, RunSpec], store: Store) -> list[str]:
     ]
 
 
-def _specs_of(experiment: Experiment, options: Options, console: Console, strict: bool) -> list[RunSpec]:
+def _cells_of(experiment: Experiment, options: Options, console: Console, strict: bool) -> list[Cell]:
     try:
-        specs = [cell.spec for cell in experiment.grid(options)]
+        cells = experiment.cells(options)
     except InputError as error:
         if strict:
             raise
-        console.print(f"{experiment.name} is left out: {error}", highlight=False, soft_wrap=True, markup=False)
+        _say(console, f"{experiment.name} is left out: {error}")
         return []
-    if not specs and experiment.runs:
+    if not cells and experiment.runs:
         text = f"{experiment.name} has nothing to run: it needs {experiment.needs}"
         if strict:
             raise InputError(text)
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-    return specs
+        _say(console, text)
+    return cells
 
 
 def _missing(specs: dict[str, RunSpec], store: Store, retry_failed: bool) -> tuple[list[Task], dict[str, int]]:
@@ -122,19 +170,46 @@ def _missing(specs: dict[str, RunSpec], store: Store, retry_failed: bool) -> tup
     for key, spec in specs.items():
         record, status = last.get(key), statuses.get(key)
         if status is None or (retry_failed and status == "failed"):
-            tasks.append(Task(spec, after=0 if record is None else record.attempt))  # a damaged outcome is none
+            after = 0 if record is None else record.attempt  # a damaged outcome is none
+            tasks.append(Task(spec, after, alone=bool(spec.cost)))  # what is timed has the machine for itself
         else:
             before[status] += 1
     return tasks, before
 
 
-def _check_sources(configs: Sequence[PretrainConfig]) -> None:
+class Unusable(NamedTuple):
+    """Data sets that cannot be opened."""
+
+    sources: list[str]
+    reasons: list[str]
+
+    def sentences(self, runs: int, options: Options) -> list[str]:
+        """What is left out and why, and the one command that fetches what can be fetched."""
+        if not self.sources:
+            return []
+        said = [f"left out ({runs} runs), because their data is not there: {'; '.join(self.reasons)}"]
+        if named := [source for source in self.sources if source.startswith("medmnist:")]:
+            root = ["--data-root", str(options.data_root)] if options.data_root else []
+            said.append(f"the command that fetches all of it: {shlex.join(['icone', 'fetch', *named, *root])}")
+        return [*said, "the sets you have can be chosen with --datasets"]
+
+
+def _unusable_sources(configs: Sequence[PretrainConfig]) -> Unusable:
     """Open every data set once: one sentence instead of a thousand failed runs, and one download instead of several."""
+    found = Unusable([], [])
     for config in {(c.source, c.data_root, c.labels): c for c in configs}.values():
+        if config.source.startswith(MADE_UP):
+            continue
         try:
-            open_source(config.source, config)
+            open_source(config.source, config).close()
         except InputError as error:
-            raise InputError(f"{error}. The sets you have can be chosen with --datasets") from error
+            found.sources.append(config.source)
+            found.reasons.append(str(error))
+    return found
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextlib.contextmanager

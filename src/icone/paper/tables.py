@@ -32,7 +32,8 @@ class PaperTable:
     name: str
     title: str
     values: pd.DataFrame
-    """Columns: row, the keys, paper, ours, difference, sd (over seeds), seeds, runs, wanted, status."""
+    """Columns: row, the keys, paper, mark (bold, underline, †), ours, difference, sd (over seeds), seeds, runs, wanted,
+    status."""
     keys: list[str]
     source: str
     """The paper's label, or why there are no numbers of it."""
@@ -45,7 +46,7 @@ class PaperTable:
 
         A table with many columns is shown in parts, one for each value of its first key.
         """
-        columns = list(dict.fromkeys(map(tuple, self.values[self.keys].to_numpy())))
+        columns = self._columns()
         parts = [columns]
         if len(columns) > MANY and len(self.keys) > 1:
             parts = [[c for c in columns if c[0] == first] for first in dict.fromkeys(c[0] for c in columns)]
@@ -64,11 +65,37 @@ class PaperTable:
         for name in dict.fromkeys(self.values["row"]):
             found = [cells.get((name, *column)) for column in columns]
             if has_paper:
-                table.add_row(str(name), "paper", *(self._number(c, "paper") for c in found), style="dim")
+                table.add_row(str(name), "paper", *(self._printed(c) for c in found), style="dim")
             table.add_row("" if has_paper else str(name), "ours", *(self._ours(c) for c in found))
             if has_paper:
                 table.add_row("", "diff.", *(self._number(c, "difference", sign=True) for c in found))
         return table
+
+    def headings(self) -> list[str]:
+        """One line for every column of numbers."""
+        return [" ".join(_heading(k, v) for k, v in zip(self.keys, c, strict=True)) for c in self._columns()]
+
+    def lines(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
+        """Per row up to three lines (paper, ours, difference): a title, the kind, and (text, mark) of every cell."""
+        records = self.values.to_dict("records")
+        cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
+        has_paper = bool(self.values["paper"].notna().any())
+        found: list[tuple[str, str, list[tuple[str, str]]]] = []
+        for name in dict.fromkeys(self.values["row"]):
+            of_row = [cells.get((name, *column)) for column in self._columns()]
+            if has_paper:
+                marks = ["" if c is None or not isinstance(c["mark"], str) else c["mark"] for c in of_row]
+                printed = [
+                    self._number(c, "paper") + ("†" if m == "†" else "") for c, m in zip(of_row, marks, strict=True)
+                ]
+                found.append((str(name), "paper", list(zip(printed, marks, strict=True))))
+            found.append(("" if has_paper else str(name), "ours", [(self._ours(c), "") for c in of_row]))
+            if has_paper:
+                found.append(("", "diff.", [(self._number(c, "difference", sign=True), "") for c in of_row]))
+        return found
+
+    def _columns(self) -> list[tuple[Any, ...]]:
+        return list(dict.fromkeys(map(tuple, self.values[self.keys].to_numpy())))
 
     def save(self, folder: Path) -> list[Path]:
         """The long form as CSV and Parquet."""
@@ -90,6 +117,12 @@ class PaperTable:
         spread = self._number(cell, "sd")
         partial = "*" if cell["runs"] != cell["wanted"] else ""
         return f"{number}±{spread}{partial}" if spread else f"{number}{partial}"
+
+    def _printed(self, cell: dict[str, Any] | None) -> Text:
+        """The paper's number with its mark."""
+        mark = "" if cell is None else str(cell.get("mark", ""))
+        number = self._number(cell, "paper")
+        return Text(f"{number}†") if mark == "†" and number else Text(number, style=f"{mark} not dim" if mark else "")
 
     def _number(self, cell: dict[str, Any] | None, name: str, sign: bool = False) -> str:
         value = None if cell is None else cell[name]
@@ -114,6 +147,7 @@ def metric_table(
     printed: str | None = None,
     absent: str = PICTURE_ONLY,
     average: bool = False,
+    scale: float | None = None,
 ) -> PaperTable:
     """Mean of a metric over data sets and seeds for every `row` and combination of `keys`, beside the printed numbers.
 
@@ -124,7 +158,7 @@ def metric_table(
     if average:
         means = pd.concat([means, averages(runs, row, keys[-1], metric)])
     means = means.rename(columns={row: "row", "mean": "ours"})
-    means[["ours", "sd"]] *= find_metric(metric).scale
+    means[["ours", "sd"]] *= scale or find_metric(metric).scale
     return beside_paper(
         means, name=name, title=title, keys=list(keys), printed=printed, notes=reasons(runs), absent=absent,
         digits=find_metric(metric).digits,
@@ -150,12 +184,13 @@ def beside_paper(
         table = read_printed(printed)
         theirs = table.values.astype(dict.fromkeys(keys, object))
         values = _in_order(means.merge(theirs, how="outer", on=["row", *keys]), [means, theirs], keys)
-        source = table.label
+        source, notes = table.label, [*notes, *table.notes]
         values["status"] = values["status"].fillna("missing")
     values = values.assign(difference=values["ours"] - values["paper"])
     partial = (values["runs"].fillna(0) != values["wanted"].fillna(0)) & values["ours"].notna()
     extra = ["* not all runs of the grid have finished"] if partial.any() else []
-    columns = ["row", *keys, "paper", "ours", "difference", "sd", "seeds", "runs", "wanted", "status"]
+    values["mark"] = values["mark"].fillna("") if "mark" in values else ""
+    columns = ["row", *keys, "paper", "mark", "ours", "difference", "sd", "seeds", "runs", "wanted", "status"]
     return PaperTable(name, title, values[columns].reset_index(drop=True), keys, source, digits, [*notes, *extra])
 
 

@@ -132,7 +132,8 @@ class TrainStep:
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
         progress = self.count.float() / self.total_steps
-        set_learning_rate(self.optimizer, self.lr, progress)
+        if self.config.schedule == "cosine":
+            set_learning_rate(self.optimizer, self.lr, progress)
         self.optimizer.zero_grad()
         self.method.before_step()
         self.batch_norms.begin()

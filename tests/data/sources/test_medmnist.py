@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import numpy as np
@@ -48,6 +49,24 @@ def test_wrong_checksum(registry: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"tinymnist3d_64\.npz is not the official file"):
         open_source("medmnist:tinymnist3d@64", DataConfig(data_root=registry))
+
+
+def test_a_file_is_hashed_once_until_it_changes(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+    real = hashlib.file_digest
+
+    def counted(file: Any, name: str) -> Any:
+        hashed.append(name)
+        return real(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    for _ in range(3):
+        open_source("medmnist:tinymnist3d", DataConfig(data_root=registry))
+    assert len(hashed) == 1
+    path = registry / "tinymnist3d_64.npz"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="not the official file"):
+        open_source("medmnist:tinymnist3d", DataConfig(data_root=registry))
 
 
 def test_without_network_the_way_out_is_named(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:

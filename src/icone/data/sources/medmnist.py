@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,16 @@ def _parse(spec: str, registry: dict[str, dict[str, Any]]) -> tuple[str, int]:
     return name, int(wanted)
 
 
+@functools.lru_cache
+def _md5(path: Path, times: tuple[int, ...]) -> str:
+    """The checksum of a file, computed once in a process while its size and times stay the same."""
+    return file_md5(path)
+
+
 def _verify(path: Path, checksum: str) -> None:
     try:
-        actual = file_md5(path)
+        stat = path.stat()
+        actual = _md5(path, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     except OSError as error:
         raise InputError(f"cannot read {path}: {one_line(error)}") from error
     if actual != checksum:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -129,7 +130,8 @@ class RayEngine:
         share = self._share(task)
         folder = self.store.run_folder(task.spec.key).resolve() if self.shared_store else None
         remote = self.task.options(num_cpus=self.cpus_per_run, num_gpus=share, name=f"icone-{task.spec.key}")
-        self.flights[remote.remote(task.spec, self.setting, folder)] = _Flight(task, claim, share in (0, 1))
+        setting = dataclasses.replace(self.setting, beside=max(1, round(1 / share)) if share else 1)
+        self.flights[remote.remote(task.spec, setting, folder)] = _Flight(task, claim, share in (0, 1))
         self.observe(Event("started", task.spec))
 
     def _collect(self) -> None:

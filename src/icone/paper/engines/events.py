@@ -15,7 +15,9 @@ class Task(NamedTuple):
     spec: RunSpec
     after: int = 0
     alone: bool = False
-    """Nothing else may run beside it: it ran out of memory before, or its process was killed."""
+    """Nothing else may run beside it: it ran out of memory before, its process was killed, or it is timed."""
+    beside: int = 1
+    """Processes that worked on the device when it began, its own included."""
 
 
 class Event(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -70,7 +71,7 @@ def work(store: Store, group: Sequence[Task], setting: ExecutionSettings) -> lis
                     continue
                 jobs.append(_job(store, task, reports))
             with full_disk_halts():
-                execute(jobs, setting)
+                execute(jobs, dataclasses.replace(setting, beside=max(task.beside for task in group)))
     except (InterruptedRun, KeyboardInterrupt):
         reports = {key: WorkerReport(key, "stopped") for key in keys} | reports
     except (InputError, OSError) as error:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from icone.evaluation.metrics import find_metric
+from icone.paper.accuracy_figures import three_metrics_figure
 from icone.paper.frames import Results
 from icone.paper.options import Options
 from icone.paper.spec import Cell
@@ -30,7 +31,7 @@ class Scene:
     name: str
     results: Results
     store: Store
-    measurements: Sequence[Path] = ()
+    options: Options = field(default_factory=Options)
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -63,6 +64,19 @@ class Presentation:
     figures: dict[str, Figure] = field(default_factory=dict)
 
 
+def show_metrics(scene: Scene) -> Presentation:
+    """How an experiment of one's own is shown: linear probe, kNN-5 and RankMe of every variant and method."""
+    runs = scene.runs
+    names = [f"{m}, {v}" if v else m for m, v in zip(runs["method"], runs["variant"], strict=True)]
+    runs = runs.assign(method=names)
+    scene = dataclasses.replace(scene, results=Results(runs, scene.results.trace))
+    tables = [
+        scene.table(metric, name=metric, keys=["dataset", "batch_size"], absent=NOT_PRINTED)
+        for metric in ("linear_probe", "knn_5", "rankme")
+    ]
+    return Presentation(tables, {scene.name: three_metrics_figure(runs)})
+
+
 def no_runs(options: Options) -> list[Cell]:
     """The grid of an experiment whose tables need no runs."""
     return []
@@ -79,8 +93,12 @@ class Experiment:
     """The data that it needs, in words."""
     grid: Callable[[Options], list[Cell]] = no_runs
     """Its runs."""
-    present: Callable[[Scene], Presentation]
-    """Its tables and figures."""
+    present: Callable[[Scene], Presentation] = show_metrics
+    """Its tables and figures; without it, those of the usual metrics."""
+
+    def cells(self, options: Options) -> list[Cell]:
+        """Its runs with these options, of which some are for this experiment alone."""
+        return self.grid(options.of(self.name))
 
     @property
     def reproduces(self) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from icone.config import PretrainConfig
 from icone.encoders import DEFAULT_FEATURES
-from icone.methods import method_options
+from icone.methods import METHODS, chosen_options
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.paper.experiments.base import Experiment, Presentation, Scene
 from icone.paper.printed import read_printed
@@ -16,24 +16,54 @@ from icone.paper.tables import PaperTable
 
 
 def _present(scene: Scene) -> Presentation:
-    """The settings of the paper and the defaults of this package, which are not those of `--recipe paper`."""
-    default, icone = PretrainConfig(source=""), method_options("icone")
+    """The settings of the paper and of this package with the chosen recipe, with those of the baselines (A.4)."""
+    recipe = scene.options.recipe
+    default, icone = PretrainConfig(source="", recipe=recipe), chosen_options("icone", (), recipe)
+    printed_recipe = recipe == "paper"
+    start = f"N(0, {icone['init_std']})"
     ours: dict[object, object] = {
         "optimizer": "AdamW",
-        "learning rate": f"{default.lr} · √(B/{REFERENCE_SAMPLES})",
+        "learning rate": default.lr if printed_recipe else f"{default.lr} · √(B/{REFERENCE_SAMPLES})",
         "weight decay": default.weight_decay,
-        "schedule": "cosine",
+        "schedule": default.schedule,
         "epochs": default.epochs,
         "views": default.views,
-        "anchor initialisation": f"untrained embeddings, as long as N(0, {icone['init_std']})",
-        **{("embedding dimension", dims): f"{DEFAULT_FEATURES[dims]}, anchors {icone['out']}" for dims in (2, 3)},
+        "anchor initialisation": start if printed_recipe else f"untrained embeddings, as long as {start}",
+        **{
+            ("embedding dimension", dims): f"{DEFAULT_FEATURES[dims]}"
+            + ("" if printed_recipe else f", anchors {icone['out']}")
+            for dims in (2, 3)
+        },
     }
     printed = read_printed("hyperparameters").values
-    values = printed.assign(ours=[str(ours.get((row, dims), ours.get(row))) for row, dims in _pairs(printed)])
-    values["paper"] = values["paper"].astype(str)
+    values = _compared(printed, [ours.get((row, dims), ours.get(row)) for row, dims in _pairs(printed)])
+    title = f"settings, recipe {recipe}"
+    tables = [PaperTable("hyperparameters", title, values, ["dims"], "tab:hyperparams", None)]
+    baselines = read_printed("baselines").values
+    found = [chosen_options(method, (), recipe)[option] for method, option in map(_option, baselines["row"])]
+    label = "appendix A.4, a list"
+    tables.append(
+        PaperTable("baselines", "settings of the baselines", _compared(baselines, found), ["setting"], label, None)
+    )
+    return Presentation(tables)
+
+
+def _option(row: str) -> tuple[str, str]:
+    """Method and option of a row such as `SimCLR: temperature`."""
+    title, _, option = row.partition(": ")
+    method = next(name for name, kind in METHODS.items() if kind.title == title)
+    return method, option.replace(" ", "_")
+
+
+def _compared(printed: pd.DataFrame, ours: list[object]) -> pd.DataFrame:
+    """Texts beside each other, numbers as short as they can be written."""
+    values = printed.assign(ours=list(map(_short, ours)), paper=list(map(_short, printed["paper"])))
     values["difference"] = ["" if p == o else "differs" for p, o in zip(values["paper"], values["ours"], strict=True)]
-    values = values.assign(sd=None, seeds=0, runs=0, wanted=0, status="done")
-    return Presentation([PaperTable("hyperparameters", "settings", values, ["dims"], "tab:hyperparams", None)])
+    return values.assign(sd=None, seeds=0, runs=0, wanted=0, status="done")
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _pairs(table: pd.DataFrame) -> Iterator[tuple[str, int]]:

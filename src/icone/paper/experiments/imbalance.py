@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import pandas as pd
+
 from icone.paper.accuracy_figures import imbalance_figure
 from icone.paper.experiments.base import BOTH, Experiment, Presentation, Scene
 from icone.paper.grids import BATCH_SIZES, batch_sizes, chosen_methods, few_datasets, make_cell, seeds
@@ -21,17 +25,22 @@ def _grid(options: Options) -> list[Cell]:
         for dims in (2, 3)
         for data in few_datasets(options, dims)
         for method in chosen_methods(options)
-        for k in ((1, 3) if options.smoke else RATIOS)
+        for k in options.ratios or ((1, 3) if options.smoke else RATIOS)
         for seed in seeds(options)
     ]
 
 
 def _present(scene: Scene) -> Presentation:
-    thinned = scene.runs[scene.runs["k"] > 1]
-    minority = metric_table(
-        thinned, name="minority", title="minority classes (%)", row="method", keys=["k"], metric="minority"
+    """At k = 1 the minority is the half of the classes that larger ratios thin out."""
+    runs = scene.runs
+    before = runs.get("minority_unthinned", math.nan)
+    runs = runs.assign(
+        minority=runs.get("minority", pd.Series(math.nan, index=runs.index)).where(runs["k"] > 1, before)
     )
-    drawn = imbalance_figure(scene.runs)
+    minority = metric_table(
+        runs, name="minority", title="minority classes (%)", row="method", keys=["k"], metric="minority"
+    )
+    drawn = imbalance_figure(runs)
     return Presentation([scene.table(name="overall", keys=["k"]), minority], {scene.name: drawn})
 
 

@@ -31,7 +31,9 @@ def natural_subset(name: str, options: Options) -> PaperDataset:
     """
     folder = user_path(name).resolve()
     if not folder.is_dir():
-        raise InputError(f"natural-images needs a folder with {CLASSES} classes or more: --datasets FOLDER, not {name}")
+        raise InputError(
+            f"natural-images needs a folder with {CLASSES} classes or more: --natural-images FOLDER, not {name}"
+        )
     members = _by_class(folder)
     if len(members) < CLASSES:
         raise InputError(
@@ -93,14 +95,20 @@ def _links_in(place: Path) -> dict[str, str]:
 
 
 def _grid(options: Options) -> list[Cell]:
-    """20 classes of the first folder given, up to 250 images each; without a folder there is nothing to run."""
-    if options.smoke and not options.datasets:
+    """20 classes of a folder, up to 250 images each; without a folder there is nothing to run."""
+    folders = [str(options.natural_images)] if options.natural_images else _folders(options)
+    if options.smoke and not folders:
         return list(method_grid(options, 2, sets=[find_dataset(SMOKE[2][0], options)]))
-    sets = [natural_subset(folder, options) for folder in options.datasets[:1]]
-    return list(method_grid(options, 2, sets=sets))
+    return list(method_grid(options, 2, sets=[natural_subset(folder, options) for folder in folders[:1]]))
+
+
+def _folders(options: Options) -> list[str]:
+    """The data sets that are folders, of which the others are for other experiments; what is no folder where all are
+    none."""
+    return [name for name in options.datasets if user_path(name).is_dir()] or list(options.datasets)
 
 
 NATURAL_IMAGES = Experiment(
-    name="natural-images", labels=("fig:imagenet_subset",), needs="--datasets FOLDER of 20 classes", grid=_grid,
+    name="natural-images", labels=("fig:imagenet_subset",), needs="--natural-images FOLDER of 20 classes", grid=_grid,
     present=show_stability,
 )  # fmt: skip

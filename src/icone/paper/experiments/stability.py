@@ -77,19 +77,20 @@ KNN_3D = Experiment(
 )
 
 
+SENSITIVITY = ["drop", "pearson", "pearson_log2", "accuracy"]
+
+
 def _sensitivity(scene: Scene) -> Presentation:
     """Drop from the largest to the smallest batch, and correlation with batch size."""
     found = (
         accuracy_figures.sensitivity(scene.runs)
         if "linear_probe" in scene.runs
-        else pd.DataFrame(columns=["dims", "method", "drop", "pearson", "accuracy"])
+        else pd.DataFrame(columns=["dims", "method", *SENSITIVITY])
     )
-    long = found.melt(["dims", "method"], ["drop", "pearson", "accuracy"], "metric", "ours").rename(
-        columns={"method": "row"}
-    )
+    long = found.melt(["dims", "method"], SENSITIVITY, "metric", "ours").rename(columns={"method": "row"})
     seeds = scene.runs["seed"].nunique()
     long = long.assign(sd=float("nan"), seeds=seeds, runs=1, wanted=1, status="done")
-    table = beside_paper(long, name=scene.name, title="drop (points), correlation with log2 B, mean accuracy (%)",
+    table = beside_paper(long, name=scene.name, title="drop (points), correlation with B and log2 B, accuracy (%)",
                          keys=["dims", "metric"], printed=None, notes=reasons(scene.runs), digits=2)  # fmt: skip
     return Presentation([table], {scene.name: accuracy_figures.sensitivity_figure(found)})
 

@@ -25,13 +25,14 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 
 
 def _grid(options: Options) -> list[Cell]:
-    """Adam (AdamW without decay), 1e-3, batch 128, 4 views; anchors start normalised; as printed."""
+    """Adam (AdamW without decay), 1e-3 throughout, batch 128, 4 views, float32; anchors start unit; as printed."""
     epochs = given(options.epochs, 12 if options.smoke else 300)
     trace = tuple(sorted({0, 5, 25, *range(0, epochs, 20), epochs - 1} & set(range(epochs))))
     source = "synthetic:gaussians@x200" if options.smoke else "synthetic:gaussians"
     shared: dict[str, Any] = {
         "source": source, "encoder": "mlp", "features": 2, "views": 4, "batch_size": 128, "epochs": epochs,
         "lr": given(options.lr, 1e-3), "weight_decay": 0.0, "recipe": "paper",
+        "schedule": "constant", "precision": "fp32",
     }  # fmt: skip
     return [
         Cell(
