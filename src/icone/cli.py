@@ -79,6 +79,8 @@ class Embed:
     """What to embed (default: the run's own data)."""
     out: Path = Path("embeddings.parquet")
     """The file to write: .parquet, .npz or .csv."""
+    dense: bool = False
+    """Write the feature maps before pooling, (channels, *grid) for every sample, to an .npz file."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     skip_unreadable: bool = False
@@ -97,6 +99,7 @@ class Embed:
             self.run_folder,
             self.source,
             out=self.out,
+            dense=self.dense,
             data_root=self.data_root,
             skip_unreadable=self.skip_unreadable,
             batch_size=self.batch_size,
@@ -104,7 +107,8 @@ class Embed:
             cache=self.cache,
             console=console,
         )
-        _say(console, f"wrote {len(table)} embeddings of {table.shape[1] - 2} features to {self.out}")
+        what = "feature maps" if self.dense else f"embeddings of {table.shape[1] - 2} features"
+        _say(console, f"wrote {len(table)} {what} to {self.out}")
 
 
 @dataclass(frozen=True, kw_only=True)

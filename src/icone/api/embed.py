@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from icone.data import Dataset, Preparation, load_for_inference
 from icone.data.labels import without_formula
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError, printable
-from icone.evaluation.features import FrozenEncoder, extract
+from icone.evaluation.features import FrozenEncoder, extract, extract_maps
 from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
 from icone.terminal import Terminal
 from icone.training.context import kept_random_state
@@ -104,6 +105,7 @@ def embed(
     encoder: nn.Module | None = None,
     views: Any = None,
     out: str | Path | None = None,
+    dense: bool = False,
     data_root: Path | None = None,
     skip_unreadable: bool = False,
     batch_size: int = 16,
@@ -116,12 +118,17 @@ def embed(
     `encoder` and `views` are for runs that were given theirs as Python objects, as for `load_encoder`. Columns: `id`,
     `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv; control characters and bytes
     that are not UTF-8 in names are written as backslash escapes.
+
+    With `dense`, `out` is an .npz file that gets the feature maps before pooling: `features` (N, channels, *grid),
+    float32, with `id` and `path` in the same order. The table that is returned then has no features.
     """
     if source is not None:
         check_data("source", source)
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     target = Path(out) if out is not None else None
+    if dense and (target is None or target.suffix != ".npz"):
+        raise InputError("dense features are written as one .npz file: give its name with --out")
     if target is not None and target.suffix not in FORMATS:
         raise InputError(f"cannot write {target}: the name must end in {', '.join(FORMATS)}")
     if target is not None:
@@ -136,6 +143,8 @@ def embed(
     frozen = load_encoder(run, device, encoder=encoder, views=views)
     with memory_errors():
         dataset = load_with_notes(data, config, frozen.preparation, console)
+        if dense and target is not None:
+            return _write_feature_maps(frozen, dataset, target, batch_size, console)
         features = extract_with_progress(frozen, dataset, batch_size, console)
     table = feature_table(dataset, features)
     if target is not None:
@@ -163,8 +172,36 @@ def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: 
 
 def feature_table(dataset: Dataset, features: np.ndarray) -> pd.DataFrame:
     columns = pd.DataFrame(features, columns=[f"f{i}" for i in range(features.shape[1])])
+    return pd.concat([_names(dataset), columns], axis=1)
+
+
+def _names(dataset: Dataset) -> pd.DataFrame:
     paths = ["" if path is None else printable(str(path)) for path in dataset.paths]
-    return pd.concat([pd.DataFrame({"id": list(dataset.ids), "path": paths}), columns], axis=1)
+    return pd.DataFrame({"id": list(dataset.ids), "path": paths})
+
+
+def _write_feature_maps(
+    encoder: FrozenEncoder, dataset: Dataset, target: Path, batch_size: int, console: Console
+) -> pd.DataFrame:
+    """Write an .npz file batch by batch, whole or not at all: what NumPy's `savez` writes, without having it all."""
+    names = _names(dataset)
+    with (
+        replacing(target) as temporary,
+        zipfile.ZipFile(temporary, "w") as archive,
+        Progress(console=console, transient=True) as bar,
+    ):
+        for column in ("id", "path"):
+            with archive.open(f"{column}.npy", "w") as file:
+                np.lib.format.write_array(file, names[column].to_numpy(str), allow_pickle=False)
+        task = bar.add_task("embedding", total=len(dataset))
+        with archive.open("features.npy", "w", force_zip64=True) as file:
+            batches = extract_maps(encoder, dataset, batch_size, lambda done, _: bar.update(task, completed=done))
+            for number, maps in enumerate(batches):
+                if number == 0:
+                    header = {"descr": "<f4", "fortran_order": False, "shape": (len(dataset), *maps.shape[1:])}
+                    np.lib.format.write_array_header_1_0(file, header)
+                file.write(maps.astype("<f4").tobytes())
+    return names
 
 
 def write_embeddings(table: pd.DataFrame, target: Path) -> None:

@@ -102,11 +102,15 @@ class VolumeResNet(nn.Module):
     def stages(self) -> list[nn.Module]:
         return [self.get_submodule(f"layer{i + 1}") for i in range(len(CHANNELS))]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward_features(self, x: Tensor) -> Tensor:
+        """The feature map before pooling: (B, in_channels, *size) -> (B, channels, *size / 32), rounded up."""
         x = self.stem(x)
         for stage in self.stages:
             x = stage(x)
-        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.avgpool(self.forward_features(x)).flatten(1))  # type: ignore[no-any-return]
 
 
 def _stage(
