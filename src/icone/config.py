@@ -69,6 +69,9 @@ class EncoderConfig:
 
     encoder: str = "auto"
     """`vit_small_patch16` or any timm name (2D), `resnet10_3d`…`resnet50_3d` (3D), `mlp` (points)."""
+    weights: str | None = None
+    """What the encoder starts from, instead of random weights: `timm` or `timm:TAG` (those of the named model),
+    `hf-hub:OWNER/NAME`, `medicalnet` (resnet…_3d), another run's folder, a folder, a .safetensors or .pth file."""
     norm: Literal["batch", "group", "instance"] = "batch"
     """Normalisation layer of the 3D networks."""
     width: float = 1.0
@@ -176,6 +179,11 @@ class TrainingConfig:
     """Learning rate of AdamW at the start, for 16 instances a step (recipe paper: for any number); it follows a cosine
     to zero."""
     weight_decay: float = WEIGHT_DECAY
+    layer_decay: float | None = None
+    """By what the learning rate falls from a layer of the encoder to the one before it (default: 0.75 with --weights,
+    else 1)."""
+    warmup: float | None = None
+    """Share of the steps over which the learning rate rises from zero (default: 0.05 with --weights, else 0)."""
     clip_gradient: float | None = None
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""
     accumulate: int = 1

@@ -52,7 +52,7 @@ class Run:
     history.jsonl        one line per epoch
     state/               what resuming needs
     snapshots/           the encoder's weights after the epochs of --snapshots
-    initial.safetensors  weights before training of an encoder that was given as a Python object
+    initial.safetensors  weights before training of an encoder that was given as a Python object or --weights
     encoder.safetensors  the encoder's weights
     features.npz, result.json   written by evaluation
     """

@@ -44,6 +44,7 @@ from icone.data import (
     where_samples_are,
 )
 from icone.encoders import num_features
+from icone.encoders.weights import LOADED_WEIGHTS, LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
@@ -118,7 +119,7 @@ def pretrain(
         if going_on:
             going_on.changes(load_book(run), config, run)
         data = _load(config, console, source, given_labels)
-        parts = _build(config, data.data, given)
+        parts = _build(config, data.data, given, from_state=bool(going_on))
         with run.locked(), choose_display(console) as display:
             check_start(run, resume, extend)  # somebody may have been quicker
             one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
@@ -163,9 +164,9 @@ def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: _Known, r
     with contextlib.ExitStack() as stack:
         fits = []
         for config, run in group:
-            parts = _build(config, data.data)
-            stack.enter_context(run.locked())
             again = resume and run.exists()
+            parts = _build(config, data.data, from_state=again)
+            stack.enter_context(run.locked())
             check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
             fits.append(_prepare(run, config, data, parts, display, console, _GoingOn(resume=again)))
@@ -288,7 +289,7 @@ def _prepare(
         say(f"note: {where_samples_are(parts.loader)}")
     callbacks = _callbacks(run, config, parts, display, own_callbacks)
     initial = None
-    if is_object(config.encoder) and saved is None:  # nobody can build these weights again
+    if (is_object(config.encoder) or config.weights is not None) and saved is None:  # only the run has these weights
         initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
     with console.status("embedding") as status:
 
@@ -302,8 +303,12 @@ def _prepare(
         write_tensors(run.initial_file, initial, {})
     with one.context.active():
         one.save()
+    weights: LoadedWeights | None = getattr(parts.method.encoder, LOADED_WEIGHTS, None)
+    if weights is not None:
+        console.print(weights.table())
     facts = {
         **_facts(config, data, parts),
+        "weights": weights.to_json() if weights else run.record.get("weights") if saved else None,
         "epochs_before": one.epochs_before,
         "extensions": one.extensions,
         "changes": changes,
@@ -328,11 +333,11 @@ def _finish(one: Fit) -> None:
     write_tensors(one.run.encoder_file, weights, {**about, "recipe_version": RECIPE_VERSION})
 
 
-def _build(config: PretrainConfig, data: Data, given: Given = NOTHING) -> _Parts:
+def _build(config: PretrainConfig, data: Data, given: Given = NOTHING, *, from_state: bool = False) -> _Parts:
     """Everything that can refuse the configuration, before anything is written."""
     device = pick_device(config.device)
     seed_random_numbers(config.seed, device)
-    method = make_method(config, data, given)
+    method = make_method(config, data, given, from_state=from_state)
     loader = Loader(
         data.train,
         config.batch_size,

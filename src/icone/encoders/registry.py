@@ -80,6 +80,20 @@ def register_encoder(name: str, builder: Builder, spatial_dims: int) -> None:
     ENCODERS[spatial_dims][name] = builder
 
 
+def timm_name(name: str) -> str | None:
+    """What timm calls an encoder for images, where it is one of timm's.
+
+    >>> timm_name("auto"), timm_name("resnet18"), timm_name("resnet18_3d")
+    ('vit_small_patch16_224', 'resnet18', None)
+    """
+    import timm
+
+    builder = ENCODERS[2].get(DEFAULT_ENCODER[2] if name == "auto" else name)
+    if isinstance(builder, partial) and builder.func is _timm:
+        return str(builder.args[0])
+    return name if builder is None and timm.is_model(name) else None
+
+
 def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int | None) -> nn.Module:
     import timm
 
@@ -92,7 +106,7 @@ def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int |
     if tag and timm.is_model(architecture):
         raise InputError(
             f"encoder {name}: {tag} names trained weights, but an encoder begins here with random ones; "
-            f"write {architecture}"
+            f"to start from them give --encoder {architecture} --weights timm:{tag}, else write {architecture}"
         )
     if not timm.is_model(name):
         raise unknown_name("encoder", name, [*ENCODERS[2], *timm.list_models()])
