@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icone.api.embed import embed, load_encoder
     from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate
+    from icone.api.export import export, from_export, load_unet
     from icone.api.pretrain import pretrain, pretrain_many
     from icone.errors import InputError
     from icone.methods import METHODS, AnchorTable, IConELoss
@@ -31,7 +32,10 @@ __all__ = [
     "Run",
     "embed",
     "evaluate",
+    "export",
+    "from_export",
     "load_encoder",
+    "load_unet",
     "pretrain",
     "pretrain_many",
     "report",
@@ -48,7 +52,10 @@ _HOME = {
     "Run": "run",
     "embed": "api.embed",
     "evaluate": "api.evaluate",
+    "export": "api.export",
+    "from_export": "api.export",
     "load_encoder": "api.embed",
+    "load_unet": "api.export",
     "pretrain": "api.pretrain",
     "pretrain_many": "api.pretrain",
     "report": "report",

@@ -112,6 +112,28 @@ class Embed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a run's encoder for other tools: timm, torch.export, ONNX, the Hugging Face Hub, MONAI, nnU-Net."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    format: Literal["timm", "torch", "onnx", "hub", "monai", "nnunet"]
+    """timm, hub, monai: a folder; torch: a .pt2 file; onnx: an .onnx file; nnunet: a .pth file."""
+    out: Path | None = None
+    """The file or folder to write (default: named after the run and the format)."""
+    licence: str = "unknown"
+    """For the model card, as the Hub names licences, for example apache-2.0."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.export import export
+
+        target = export(self.run_folder, self.format, self.out, licence=self.licence)
+        _say(console, f"wrote {target}  (in Python: icone.from_export({str(target)!r}))")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluate:
     """Measure a run's encoder: linear probe and kNN where there are labels, geometry always."""
 
@@ -282,6 +304,7 @@ Command = (
     Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Figures, tyro.conf.subcommand("figures")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]

@@ -68,12 +68,13 @@ class EncoderConfig:
     """The network that is trained."""
 
     encoder: str = "auto"
-    """`vit_small_patch16` or any timm name (2D), `resnet10_3d`…`resnet50_3d` (3D), `mlp` (points)."""
+    """`vit_small_patch16` or any timm name (2D); `resnet10_3d`…`resnet50_3d`, `monai:SwinUNETR`, `monai:SegResNet`,
+    `monai:DenseNet121`, `monai:MedNeXtS`, `monai:ViT`, `nnunet:ResEncL` (3D); `mlp` (points)."""
     weights: str | None = None
     """What the encoder starts from, instead of random weights: `timm` or `timm:TAG` (those of the named model),
     `hf-hub:OWNER/NAME`, `medicalnet` (resnet…_3d), another run's folder, a folder, a .safetensors or .pth file."""
     norm: Literal["batch", "group", "instance"] = "batch"
-    """Normalisation layer of the 3D networks."""
+    """Normalisation layer of `resnet…_3d`; other networks have that of their papers."""
     width: float = 1.0
     """Multiplies the channels of the 3D networks; below 1 for quick trials on a CPU."""
     features: int | None = None

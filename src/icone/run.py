@@ -281,6 +281,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, An
     The metadata are one entry, because safetensors writes several in any order, with a checksum over everything.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    first = {tensor.data_ptr(): name for name, tensor in reversed(tensors.items())}
+    # Tied tensors are stored once per name: safetensors refuses shared memory.
+    tensors = {name: t if first[t.data_ptr()] == name else t.clone() for name, t in tensors.items()}
     about = json.dumps({**metadata, "checksum": _checksum(tensors, metadata)}, sort_keys=True)
     with replacing(path) as temporary:
         save_file(tensors, temporary, {"icone": about})

@@ -13,7 +13,7 @@ from torch import nn
 
 from icone.encoders import build_encoder
 from icone.encoders.layer_depth import layer_depths
-from icone.encoders.weights import adapt_channels, adapt_positions, put_weights
+from icone.encoders.pretrained import adapt_channels, adapt_positions, put_weights
 from icone.errors import InputError
 
 

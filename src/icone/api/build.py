@@ -19,8 +19,8 @@ from icone.config import OBJECT, PretrainConfig, is_object
 from icone.data import Data, Preparation, Source
 from icone.data.sources.objects import describe_object
 from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, num_features
+from icone.encoders.pretrained import LOADED_WEIGHTS
 from icone.encoders.registry import FEATURES
-from icone.encoders.weights import LOADED_WEIGHTS
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, method_class, option_texts, register
 from icone.nn import convert_batch_norm

@@ -44,7 +44,7 @@ from icone.data import (
     where_samples_are,
 )
 from icone.encoders import num_features
-from icone.encoders.weights import LOADED_WEIGHTS, LoadedWeights
+from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options

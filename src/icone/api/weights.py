@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from icone.config import PretrainConfig
+from icone.encoders.pretrained import LoadedWeights, put_weights
 from icone.encoders.registry import timm_name
-from icone.encoders.weights import LoadedWeights, put_weights
 from icone.errors import InputError, one_line
 from icone.run import Run
 from icone.training.context import kept_random_state
@@ -131,7 +131,7 @@ def _is_hub_reachable() -> bool:
 
 
 def _from_folder(folder: Path) -> FoundWeights:
-    if Run(folder).exists():
+    if Run(folder).exists() and (folder / "instances.json").is_file():  # a folder of the Hub has a config.json too
         return FoundWeights(Run(folder).trained_weights(), f"the run {folder}")
     files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()]
     files = files[:1] or sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from icone.encoders.layers import PatchConv2d
+from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
 from icone.errors import InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
@@ -177,7 +178,10 @@ def _mlp(*, in_channels: int, features: int | None) -> nn.Module:
 ENCODERS: dict[int, dict[str, Builder]] = {
     0: {"mlp": _mlp},
     2: {"vit_small_patch16": partial(_timm, "vit_small_patch16_224")},
-    3: {name: partial(_resnet3d, name) for name in ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")},
+    3: {
+        **{name: partial(_resnet3d, name) for name in ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")},
+        **{name: partial(build_volume_encoder, kind, name) for name, kind in VOLUME_ENCODERS.items()},
+    },
 }
 """Builders by number of spatial dimensions and name; for images also all names of timm."""
 

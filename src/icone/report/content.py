@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.config import to_command, to_json
-from icone.encoders.weights import LoadedWeights
+from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, UNTRAINED, metric_value, metrics_shown, sentence_case
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project

@@ -83,7 +83,7 @@ def put_weights(network: nn.Module, content: Mapping[str, Any], *, origin: str, 
     weight of the first convolution is adapted to the channels, position embeddings to the grid.
     """
     wanted = network.state_dict()
-    found = _below_best_prefix(_flattened(content), wanted.keys())
+    found = below_best_prefix(_flattened(content), wanted.keys())
     tensors = _converted_by_timm(found, network)
     fitted: dict[str, Tensor] = {}
     adapted: dict[str, str] = {}
@@ -131,14 +131,14 @@ def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor
     return flat
 
 
-def _below_best_prefix(found: dict[str, Tensor], wanted: Any) -> dict[str, Tensor]:
+def below_best_prefix(found: dict[str, Tensor], wanted: Any) -> dict[str, Tensor]:
     """The tensors below the prefix under which most of the wanted names are found, without it.
 
     Of prefixes that are level, a teacher or moving average is taken before the network that it follows, and else the
     first.
 
     >>> names = ["student.fc.bias", "teacher.fc.bias", "optimizer.lr"]
-    >>> list(_below_best_prefix(dict.fromkeys(names, torch.zeros(1)), ["fc.bias"]))
+    >>> list(below_best_prefix(dict.fromkeys(names, torch.zeros(1)), ["fc.bias"]))
     ['fc.bias']
     """
     matches: Counter[str] = Counter()
