@@ -1,7 +1,7 @@
 """What every trick of `icone.cuda` earns: the time of a training step with all of them, and without each one.
 
     python benchmarks/ablation.py --out ablation.json                       # 4 cases, at most 9 minutes on one H200
-    python benchmarks/ablation.py --case vit-b1 --only adamw-kernel metrics-stream
+    python benchmarks/ablation.py --case vit-b1 --only stem-conv channels-last
     python benchmarks/ablation.py --out ablation.json                       # again: only what the file does not have
 
 Each variant has a process of its own. First the step with all tricks is built for all cases at once, which fills the
@@ -60,15 +60,10 @@ def without(*switches: str, dims: tuple[int, ...] = (2, 3)) -> Variant:
 SWITCHES = tuple(field.name for field in dataclasses.fields(CudaOptions))
 VARIANTS: dict[str, Variant] = {
     ALL_TRICKS: Variant(),
-    "bucketed-updates": without("bucketed_updates"),
     "deferred-gradients": without("deferred_gradients"),
-    "cast-weights": without("cast_weights"),
-    "adamw-kernel": without("adamw_kernel"),
     "column-sum-kernel": without("column_sum_kernel"),
     "attention-kernels": without("attention_kernels", dims=(2,)),
     "diversity-stream": without("diversity_stream"),
-    "metrics-stream": without("metrics_stream"),
-    "combo-kernels": without("combo_kernels"),
     "patch-conv": without("patch_conv", dims=(2,)),
     "stem-conv": without("stem_conv", dims=(3,)),
     "halving-pool": without("halving_pool", dims=(3,)),

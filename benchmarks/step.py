@@ -124,9 +124,10 @@ def build(
     config = PretrainConfig(source="random", batch_size=case.batch, seed=seed, **settings)
     shape = (case.size,) * case.dims
     encoder = build_encoder(case.encoder, in_channels=case.channels, spatial_dims=case.dims, size=case.size)
-    convert_batch_norm(encoder, case.batch)
+    convert_batch_norm(encoder, min(case.batch, config.micro_batch or case.batch))
     setting = Setting(num_instances=case.instances, batch_size=case.batch)
     method = build_method(config.method, encoder, setting, config.options, config.recipe)
+    method.micro_batch = config.micro_batch
     views = build_views(config, spatial_dims=case.dims, channels=case.channels, size=shape)
     if device.type == "cuda":
         method.autocast_dtype = torch.bfloat16
@@ -135,7 +136,10 @@ def build(
         keep_freed_memory()
     loader = Loader(samples, case.batch, seed=seed, device=device)
     loader.begin(0)
-    return TrainStep(method.to(device).train(), views.to(device), config, 10**6, device), loader
+    step = TrainStep(method.to(device).train(), views.to(device), config, 10**6, device)
+    if config.checkpoint_activations == "on":
+        step.checkpoint_activations()
+    return step, loader
 
 
 def captured(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,27 @@ class NoHostTraffic(TorchDispatchMode):
 def no_host_traffic() -> type[TorchDispatchMode]:
     """The step contract as a guard: `with no_host_traffic(): …`."""
     return NoHostTraffic
+
+
+@pytest.fixture
+def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes the next run stop after so many steps, as Ctrl-C would."""
+
+    def arrange(steps: int) -> None:
+        class Wish:
+            asked = 0
+
+            @property
+            def requested(self) -> bool:
+                self.asked += 1
+                return self.asked == steps
+
+        @contextmanager
+        def watching() -> Iterator[Any]:
+            monkeypatch.undo()
+            yield Wish()
+
+        # The module by its name: the package's attribute of that name is the function in it.
+        monkeypatch.setattr(sys.modules["icone.training.loop"], "watch_signals", watching)
+
+    return arrange

@@ -189,6 +189,10 @@ class TrainingConfig:
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""
     accumulate: int = 1
     """Batches whose gradients are summed before an optimizer step."""
+    micro_batch: int | None = None
+    """Samples of a batch that pass through the encoder at a time, so that a batch of any size takes the memory of so
+    many. The gradient is that of the whole batch, which costs most methods a second pass (`icone methods`). BatchNorm
+    of the encoder sees one micro-batch at a time, and in the recipe icone reaches back over 16 samples."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the encoder; auto: bf16 autocast on CUDA, fp32 elsewhere."""
     seed: int = 0
@@ -211,6 +215,9 @@ class RuntimeConfig:
     """captured: the step is compiled and replayed as one CUDA graph; eager: operation by operation; auto: on CUDA
     captured from 100 steps on, compiled too where that pays (20,000 steps, 5,000 on volumes), and eager, saying why,
     where that fails."""
+    checkpoint_activations: Literal["auto", "on", "off"] = "auto"
+    """on: the backward pass computes the activations inside the blocks of the encoder again instead of keeping them:
+    less memory and up to a third more time; auto: on from the first step that does not fit the memory of the GPU."""
     workers: int = 2
     """Threads that read and decode files."""
     memory_gb: float | None = None

@@ -16,6 +16,7 @@ def configure_process() -> None:
     `icone` and its worker processes call it. A program of your own may call it too.
     """
     use_more_queues()
+    use_expandable_segments()
     keep_freed_memory()
 
 
@@ -28,6 +29,16 @@ def use_more_queues() -> None:
     """
     if not os.path.isdir(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")):
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+
+def use_expandable_segments() -> None:
+    """Let PyTorch grow its blocks of GPU memory instead of adding new ones, unless the environment says otherwise.
+
+    A step on large volumes frees and takes blocks of many sizes, and a gap between blocks in use serves only what fits
+    into it. `benchmarks/memory_scale.py --expandable both` measures what that costs. Only Linux has it.
+    """
+    if sys.platform == "linux" and "PYTORCH_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
 def keep_freed_memory() -> None:

@@ -101,6 +101,7 @@ RANGES: dict[str, Rule] = {
     "batch_size": COUNT,
     "epochs": COUNT,
     "accumulate": COUNT,
+    "micro_batch": COUNT,
     "lr": above(0, 1e30),
     "weight_decay": Rule("at least 0 and at most 1e+30", lambda value: 0 <= value <= 1e30),
     "layer_decay": above(0, 1),

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from icone.cuda import deferred_gradients
 from icone.cuda.deferred_gradients import (
-    CastWeights,
     DeferredGradConv3d,
     DeferredGradLinear,
     WeightGradientStream,
@@ -120,27 +119,6 @@ class TestCheck:
             self.with_results(*[first.grad.data_ptr()] * 2).check([first, second])
 
 
-def test_cast_weights_are_those_of_the_last_update_and_only_within_the_block() -> None:
-    torch.manual_seed(0)
-    build, shape = NETWORKS["transformer"]
-    network, x = build(), torch.randn(shape)
-    defer_weight_gradients(network)
-    weights = CastWeights([network], torch.bfloat16)
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        before = network(x)
-        for p in network.parameters():
-            p.mul_(1.5)
-        with weights.in_use():
-            stale = network(x)
-        fresh = network(x)
-        weights.update()
-        with weights.in_use():
-            cast = network(x)
-    assert not torch.equal(stale, fresh)
-    assert not torch.equal(before, fresh)
-    assert torch.equal(cast, fresh)
-
-
 @pytest.mark.filterwarnings("default")  # of the compiler
 @pytest.mark.parametrize(
     ("kind", "reduced"), [("transformer", True), ("volumes", False), ("volumes with moving averages", True)]
@@ -154,6 +132,5 @@ def test_the_compiler_takes_every_region_whole(kind: str, reduced: bool) -> None
     for module, name in regions(network):
         whole = torch.compile(getattr(module, name), backend="aot_eager", fullgraph=True, dynamic=False)
         setattr(module, name, whole)
-    weights = CastWeights([network], torch.bfloat16 if reduced else None)
-    with torch.autocast("cpu", torch.bfloat16, enabled=reduced), weights.in_use(), many_recompiles():
+    with torch.autocast("cpu", torch.bfloat16, enabled=reduced), many_recompiles():
         assert gradients(network, x)

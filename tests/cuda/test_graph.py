@@ -216,12 +216,107 @@ def test_weight_gradients_that_come_late_are_still_right() -> None:
 
     run(usual)
     side = WeightGradientStream(torch.device("cuda"))
-    with torch.cuda.stream(torch.cuda.Stream()), side.during_backward():
+    with torch.cuda.stream(torch.cuda.Stream()), side.during_backward(list(layers.parameters())):
         with torch.cuda.stream(side.stream):
             torch.cuda._sleep(2 * 10**8)  # about a tenth of a second
         run(layers)
     torch.cuda.synchronize()
     assert len(side.results) == 8
-    side.check(list(layers.parameters()))
     for mine, theirs in zip(layers.parameters(), usual.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_micro_batches_are_captured_for_every_method(method: str, tmp_path: Path) -> None:
+    """60 points in batches of 8, 3 at a time: captured as eager, and as the plain batch; points have no BatchNorm."""
+    runs = [
+        train(tmp_path / f"{engine}-{micro_batch}", **POINTS, method=method, engine=engine, micro_batch=micro_batch)
+        for engine, micro_batch in (("eager", None), ("eager", 3), ("captured", 3))
+    ]
+    for run in runs[1:]:
+        torch.testing.assert_close(losses(run), losses(runs[0]), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [CELLS, SHAPES], ids=["images", "volumes"])
+@pytest.mark.parametrize(
+    "memory",
+    [{"micro_batch": 2}, {"checkpoint_activations": "on"}, {"micro_batch": 1, "checkpoint_activations": "on"}],
+    ids=["micro-batches", "checkpointed", "both"],
+)
+@pytest.mark.parametrize("compiled", [False, True], ids=["uncompiled", "compiled"])
+def test_steps_that_save_memory_are_captured(
+    settings: dict[str, Any],
+    memory: dict[str, Any],
+    compiled: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Captured as eager; moving-average BatchNorm repeats its pass in both."""
+    monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
+    monkeypatch.setattr("icone.cuda.COMPILED_STEPS", dict.fromkeys((0, 2, 3), 0 if compiled else 10**9))
+    together = {**settings, **PLAIN, **memory, "batch_size": 4}
+    eager, captured = (train(tmp_path / engine, **together, engine=engine) for engine in ("eager", "auto"))
+    torch.testing.assert_close(losses(captured), losses(eager), rtol=1e-3, atol=1e-3)
+    said = capsys.readouterr().out
+    assert "uncaptured" not in said
+    assert "uncompiled" not in said
+
+
+@pytest.mark.parametrize("settings", [CELLS, SHAPES], ids=["images", "volumes"])
+def test_checkpointed_runs_are_the_runs_without(settings: dict[str, Any], tmp_path: Path) -> None:
+    plain, checkpointed = (
+        train(tmp_path / how, **settings | PLAIN, batch_size=4, engine="eager", checkpoint_activations=how)
+        for how in ("off", "on")
+    )
+    torch.testing.assert_close(losses(checkpointed), losses(plain), rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_in_micro_batches_runs_uncaptured_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 8))
+    monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
+    train(tmp_path / "run", **POINTS, encoder=network, micro_batch=2, engine="auto")
+    assert "draws random numbers" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+def test_a_step_that_does_not_fit_is_tried_again_with_less_memory(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The memory of the first attempts is out; the run is the one that checkpoints from the start."""
+    monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
+    expected = train(tmp_path / "on", **SHAPES, **PLAIN, engine=engine, checkpoint_activations="on")
+    forward = METHODS["icone"].forward
+
+    def failing(self: Any, *args: Any) -> dict[str, torch.Tensor]:
+        terms: dict[str, torch.Tensor] = forward(self, *args)
+        if "stem" not in vars(self.encoder):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return terms
+
+    monkeypatch.setattr(METHODS["icone"], "forward", failing)
+    run = train(tmp_path / "auto", **SHAPES, **PLAIN, engine=engine, checkpoint_activations="auto")
+    assert "computed again in the backward pass" in capsys.readouterr().out.replace("\n", " ")
+    torch.testing.assert_close(losses(run), losses(expected), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"--checkpoint-activations on.*--size"):
+        train(tmp_path / "off", **SHAPES, **PLAIN, engine=engine, checkpoint_activations="off")
+
+
+def test_micro_batches_take_the_memory_of_one_sample(tmp_path: Path) -> None:
+    """Of the eager step, whose memory is what its tensors take."""
+    peaks = {}
+    for name, extra in {
+        "one": {"batch_size": 1},
+        "sixteen": {"batch_size": 16, "micro_batch": 1},
+        "plain": {"batch_size": 16},
+    }.items():
+        cuda.free_gpu_memory()
+        torch.cuda.reset_peak_memory_stats()
+        settings = {"source": "synthetic:shapes@64x16", "encoder": "resnet10_3d", "size": 64, "norm": "group"}
+        method = "diet" if name == "one" else "simclr"
+        train(tmp_path / name, **settings, **extra, epochs=1, engine="eager", method=method)
+        peaks[name] = torch.cuda.max_memory_allocated()
+    assert peaks["sixteen"] < 0.5 * peaks["plain"]
+    assert peaks["sixteen"] < 1.5 * peaks["one"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from icone.config import PretrainConfig
 from icone.cuda import ALL_ON, CudaOptions, deferred_gradients, prepare_network
 from icone.cuda.attention import ShortAttention
-from icone.cuda.deferred_gradients import DeferredGradConv3d, DeferredGradLinear
+from icone.cuda.deferred_gradients import DeferredGradConv3d, DeferredGradLinear, WeightGradientStream
 from icone.cuda.graph import compile_options, prepare_step
-from icone.cuda.overlap import FusedUpdate, OverlapHooks
 from icone.data import Batch
 from icone.encoders import build_encoder
-from icone.encoders.layers import HalvingMaxPool3d, PatchConv2d, SmallMapConv3d, StemConv3d
+from icone.encoders.layers import HalvingMaxPool3d, PatchConv2d, StemConv3d
 from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
 from icone.nn.diversity import SideStream
@@ -60,10 +59,6 @@ def build_step(kind: dict[str, Any], options: CudaOptions, dtype: torch.dtype | 
     return step
 
 
-def hooks_of(step: TrainStep, options: CudaOptions, *, alone: bool = True) -> OverlapHooks:
-    return OverlapHooks(step.optimizer, step.method, CPU, options, alone=alone)
-
-
 def trained(step: TrainStep, kind: dict[str, Any], steps: int = 3) -> Tensor:
     """How far all weights have moved, as one vector."""
     before = [p.detach().clone() for p in step.method.parameters()]
@@ -83,7 +78,7 @@ def types(network: nn.Module) -> set[type[nn.Module]]:
 def test_layers_are_those_of_the_library_without_their_switch(switch: str) -> None:
     kind, ours, library = LAYERS[switch]
     assert ours in types(build_step(kind, ALL_ON).method)
-    found = types(build_step(kind, without(switch, "deferred_gradients", "cast_weights")).method)
+    found = types(build_step(kind, without(switch, "deferred_gradients")).method)
     assert ours not in found
     assert library in found
 
@@ -91,10 +86,7 @@ def test_layers_are_those_of_the_library_without_their_switch(switch: str) -> No
 @pytest.mark.parametrize("switch", [*LAYERS, "channels_last", "deferred_gradients", "everything"])
 @pytest.mark.parametrize("kind", [IMAGES, VOLUMES], ids=["images", "volumes"])
 def test_a_step_moves_the_weights_alike_with_and_without_each_replaced_layer(kind: dict[str, Any], switch: str) -> None:
-    if switch == "deferred_gradients":
-        options = without("deferred_gradients", "cast_weights")  # both need the layers
-    else:
-        options = ALL_OFF if switch == "everything" else without(switch)
+    options = ALL_OFF if switch == "everything" else without(switch)
     ours, theirs = build_step(kind, ALL_ON), build_step(kind, options)
     assert list(ours.method.state_dict()) == list(theirs.method.state_dict())
     expected = trained(theirs, kind)
@@ -102,99 +94,29 @@ def test_a_step_moves_the_weights_alike_with_and_without_each_replaced_layer(kin
     assert (trained(ours, kind) - expected).norm() < 1e-2 * expected.norm()
 
 
-STEP_SWITCHES = ["bucketed_updates", "deferred_gradients", "cast_weights", "adamw_kernel", "metrics_stream"]
-
-
-@pytest.mark.parametrize(
-    ("switches", "dtype"),
-    [
-        *(((switch,), None) for switch in STEP_SWITCHES),
-        *((switches, dtype) for switches in ((), SWITCHES) for dtype in (None, torch.bfloat16)),
-        (("cast_weights",), torch.bfloat16),
-    ],
-)
-@pytest.mark.usefixtures("stand_in_streams")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for machines without a GPU")
-def test_overlapped_steps_are_steps_in_order(switches: Sequence[str], dtype: torch.dtype | None) -> None:
-    """Where the autocast type is set, weights are cast before the forward pass instead of within."""
-    pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
-    options = without(*switches)
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_steps_with_deferred_gradients_are_usual_steps(dtype: torch.dtype | None, stand_in_streams: list[Any]) -> None:
     expected = trained(build_step(IMAGES, ALL_OFF, dtype), IMAGES)
-    step = build_step(IMAGES, options, dtype)
-    step.hooks = hooks_of(step, options)
+    step, main = build_step(IMAGES, ALL_ON, dtype), stand_in_streams[-1]
+    side: Any = WeightGradientStream(CPU)
+    step.last_backward = partial(side.during_backward, list(step.method.parameters()))
     found = trained(step, IMAGES)
     assert (found - expected).norm() < (1e-2 if dtype is None else 0.1) * expected.norm()
+    assert side.stream.waited_for[0] is main  # a captured stream may wait only for streams that have waited for it
+    assert main.waited_for[-1] is side.stream
 
 
-def test_deferred_layers_are_there_while_someone_needs_them() -> None:
-    for switches, expected in (
-        ((), True),
-        (("deferred_gradients",), True),
-        (("cast_weights",), True),
-        (("deferred_gradients", "cast_weights"), False),
-    ):
-        for kind, layer in ((IMAGES, DeferredGradLinear), (VOLUMES, DeferredGradConv3d)):
-            assert (layer in types(build_step(kind, without(*switches)).method)) == expected
-    plain = types(build_step(VOLUMES, ALL_OFF).method)
-    assert {nn.Linear, SmallMapConv3d} <= plain
+@pytest.mark.parametrize("wanted", [True, False])
+def test_deferred_layers_are_there_if_wanted(wanted: bool) -> None:
+    for kind, layer in ((IMAGES, DeferredGradLinear), (VOLUMES, DeferredGradConv3d)):
+        assert (layer in types(build_step(kind, CudaOptions(deferred_gradients=wanted)).method)) == wanted
 
 
 @pytest.mark.usefixtures("stand_in_streams")
-class TestHooks:
-    """Each switch of what goes on around a step."""
-
-    def test_updates(self) -> None:
-        step = build_step(IMAGES, ALL_ON)
-        everything = {p for p in step.method.parameters() if p.requires_grad}
-        kinds = {}
-        for name, options in {
-            "on": ALL_ON,
-            "unbucketed": without("bucketed_updates"),
-            "library": without("adamw_kernel"),
-            "neither": without("bucketed_updates", "adamw_kernel"),
-        }.items():
-            hooks = hooks_of(step, options)
-            held = {p for bucket in hooks.buckets for p in bucket}
-            assert held == (set() if name == "neither" else everything)
-            assert hooks.updates_weights == (name != "neither")
-            kinds[name] = len(hooks.buckets), {type(u).__name__ for updates in hooks.bucket_updates for u in updates}
-        assert kinds["on"][0] == kinds["library"][0] > 3
-        assert kinds["unbucketed"] == (1, {"KernelUpdate"})
-        assert kinds["on"][1] == {"KernelUpdate"}
-        assert kinds["library"][1] == {FusedUpdate.__name__}
-        assert kinds["neither"] == (0, set())
-
-    def test_deferred_gradients(self) -> None:
-        step = build_step(IMAGES, ALL_ON)
-        assert hooks_of(step, ALL_ON).weight_gradients is not None
-        assert hooks_of(step, ALL_ON, alone=False).weight_gradients is None
-        assert hooks_of(step, without("deferred_gradients")).weight_gradients is None
-
-    def test_cast_weights(self) -> None:
-        step = build_step(IMAGES, ALL_ON, torch.bfloat16)
-        assert hooks_of(step, ALL_ON).weights.layers
-        assert not hooks_of(step, without("cast_weights")).weights.layers
-
-    def test_metrics_stream(self, stand_in_streams: list[Any]) -> None:
-        step = build_step(IMAGES, ALL_ON)
-        main = stand_in_streams[-1]
-        for options, expected in ((ALL_ON, False), (without("metrics_stream"), True)):
-            with hooks_of(step, options).side_stream():
-                assert (stand_in_streams[-1] is main) == expected
-
-    def test_the_side_stream_joins_a_capture_whatever_is_switched_off(self, stand_in_streams: list[Any]) -> None:
-        """A captured stream may wait only for streams that have waited for it before."""
-        step, main = build_step(IMAGES, ALL_OFF), stand_in_streams[-1]
-        hooks: Any = hooks_of(step, ALL_OFF)
-        step.hooks = hooks
-        trained(step, IMAGES, steps=1)
-        assert hooks.stream.waited_for[0] is main
-        assert main.waited_for[-1] is hooks.stream
-
-    def test_stream_priority(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(RunContext, "_generator", SimpleNamespace(clone_state=lambda: None))
-        cuda = torch.device("cuda")
-        assert [RunContext(cuda, high_priority=high).stream.priority for high in (True, False)] == [-1, 0]
+def test_stream_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunContext, "_generator", SimpleNamespace(clone_state=lambda: None))
+    cuda = torch.device("cuda")
+    assert [RunContext(cuda, high_priority=high).stream.priority for high in (True, False)] == [-1, 0]
 
 
 def test_column_sum_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +141,6 @@ def test_diversity_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_of_the_compiler() -> None:
-    assert compile_options(ALL_ON)["combo_kernels"]
-    assert not compile_options(without("combo_kernels"))["combo_kernels"]
     assert not compile_options(ALL_ON)["allow_buffer_reuse"]
     assert "allow_buffer_reuse" not in compile_options(without("deferred_gradients"))
 

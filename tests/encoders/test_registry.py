@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from icone.config import PretrainConfig, from_json, to_json
-from icone.encoders import build_encoder, check_batch_norm, num_features
+from icone.encoders import build_encoder, check_batch_norm, forward_flops, num_features
 from icone.encoders.layers import PatchConv2d, SmallMapConv3d, StemConv3d, fold_stem, halving_maximum
 from icone.errors import InputError
 from icone.nn import convert_batch_norm
@@ -163,3 +163,19 @@ def test_a_name_of_trained_weights_is_refused(name: str) -> None:
 def test_a_run_stored_under_such_a_name_can_still_be_opened() -> None:
     plain = to_json(PretrainConfig(source="scans")) | {"encoder": "resnet18.a1_in1k"}
     assert from_json(plain).encoder == "resnet18"
+
+
+def test_flops_are_two_for_every_weight_and_place_it_is_used() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(8 * 36, 5, bias=False))
+    assert forward_flops(network, (3, 6, 6)) == 2 * (8 * 27 * 36 + 8 * 36 * 5)
+    volumes = build_encoder("resnet18_3d", in_channels=1, spatial_dims=3, size=64)
+    assert 1e9 < forward_flops(volumes, (1, 64, 64, 64)) < 1e11
+    assert next(volumes.parameters()).device.type == "cpu"
+
+
+def test_a_network_that_looks_at_values_has_no_flops() -> None:
+    class Looking(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.flatten(1) if x.sum().item() > 0 else -x.flatten(1)
+
+    assert forward_flops(Looking(), (4,)) == 0

@@ -13,6 +13,7 @@ from icone.config import TrainingConfig
 from icone.encoders import build_encoder
 from icone.errors import InputError
 from icone.methods import AnchorTable, IConE, IConELoss, Setting, build_method, chosen_options, parse_options
+from icone.nn.diversity import orthogonality, sampled_orthogonality
 from icone.recipe import ANCHOR_EPSILON_FACTOR
 from icone.training.optimizer import build_optimizer
 
@@ -240,3 +241,16 @@ def test_embeddings_that_do_not_match_the_anchors_are_said(embeddings: Tensor) -
 def test_a_table_that_cannot_be_is_said(size: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="must be a whole number of at least 1"):
         IConELoss(**{"num_instances": 9, "dim": 4} | size)
+
+
+def test_all_pairs_are_computed_where_a_step_can_afford_them_and_else_estimated_with_a_note() -> None:
+    encoder = build_encoder(in_channels=2, spatial_dims=0)
+    exact: Any = IConE(encoder, Setting(num_instances=500), out=8)
+    assert not exact.notes
+    assert exact.objective.diversity.func is orthogonality
+    estimated: Any = IConE(encoder, Setting(num_instances=500, diversity_flops=3 * 500**2 * 8 - 1), out=8)
+    assert estimated.objective.diversity.func is sampled_orthogonality
+    assert "249 random anchors" in estimated.notes[0]
+    assert "diversity=orthogonality" in estimated.notes[0]
+    asked = IConE(encoder, Setting(num_instances=500, diversity_flops=1.0), out=8, diversity="orthogonality")
+    assert not asked.notes

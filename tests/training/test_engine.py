@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,6 @@ from icone.config import PretrainConfig
 from icone.cuda import accelerate
 from icone.cuda.deferred_gradients import DeferredGradLinear
 from icone.cuda.graph import CapturedEngine, compile_parts, many_recompiles, undo
-from icone.cuda.overlap import buckets
 from icone.data import Loader, load_data
 from icone.encoders import build_encoder
 from icone.errors import InputError
@@ -21,7 +21,7 @@ from icone.methods import METHODS, Setting, build_method
 from icone.run import read_tensors
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine
-from icone.training.step import StepHooks, TrainStep
+from icone.training.step import TrainStep
 from icone.views import build_views
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x20", "epochs": 2, "probe_every": 0, "batch_size": 4}
@@ -87,17 +87,6 @@ def test_an_older_torch_runs_uncaptured_and_says_so(monkeypatch: pytest.MonkeyPa
         accelerate(one.step, one.loader, context, said.append, engine="captured")
 
 
-def test_every_trained_parameter_is_in_one_bucket() -> None:
-    encoder = build_encoder("vit_tiny_patch16_224", in_channels=1, spatial_dims=2, size=32)
-    method = build_method("byol", encoder, Setting(num_instances=8, batch_size=4), ())
-    grouped = buckets(method)
-    held = [p for bucket in grouped for p in bucket]
-    trained = [p for p in method.parameters() if p.requires_grad]
-    assert len(held) == len(set(held)) == len(trained)
-    assert set(held) == set(trained)
-    assert len(grouped) > 12  # the blocks one by one
-
-
 def test_a_failed_capture_leaves_the_step_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first attempt compiles, the second one does not; after both have failed the run goes on in plain steps."""
     one, plain = engine("icone"), engine("icone")
@@ -107,7 +96,7 @@ def test_a_failed_capture_leaves_the_step_as_it_was(monkeypatch: pytest.MonkeyPa
     def refuse(self: CapturedEngine, sizes: object) -> None:
         deferred = [m for m in one.step.method.modules() if isinstance(m, DeferredGradLinear)]
         attempts.append((len(deferred) > 0, len(self.parts) > 0))
-        self.step.hooks = cast(Any, "those of the attempt")
+        self.step.last_backward = cast(Any, "that of the attempt")
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
@@ -118,7 +107,7 @@ def test_a_failed_capture_leaves_the_step_as_it_was(monkeypatch: pytest.MonkeyPa
     assert attempts == [(True, True), (True, False)]
     assert ["uncompiled" in said[0], "uncaptured" in said[1]] == [True, True]
     assert all("no such kernel" in message for message in said)
-    assert type(one.step.hooks) is StepHooks
+    assert one.step.last_backward is nullcontext
     assert all(now is before for now, before in zip(one.step.method.modules(), layers, strict=True))
     assert not any("forward" in vars(module) for module in [*layers, one.step.views])
     torch.manual_seed(0)

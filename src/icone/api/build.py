@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,14 +18,15 @@ from torch import nn
 from icone.api.weights import start_from_weights
 from icone.config import OBJECT, PretrainConfig, is_object
 from icone.data import Data, Preparation, Source
+from icone.data.memory import free_bytes
 from icone.data.sources.objects import describe_object
-from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, num_features
+from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forward_flops, num_features
 from icone.encoders.pretrained import LOADED_WEIGHTS
 from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, method_class, option_texts, register
 from icone.nn import convert_batch_norm
-from icone.recipe import initial_scale
+from icone.recipe import DIVERSITY_FLOPS, initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
 from icone.validation import refused
 from icone.views import CustomViews, Views, build_views
@@ -153,15 +155,19 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
     encoder = make_encoder(config, preparation, given)
     if config.weights is not None and not from_state:
         setattr(encoder, LOADED_WEIGHTS, start_from_weights(encoder, config, preparation.channels))
+    at_once = min(config.batch_size, config.micro_batch or config.batch_size)
     if config.recipe != "paper":
-        encoder = convert_batch_norm(encoder, config.batch_size)
+        encoder = convert_batch_norm(encoder, at_once)
     rows = partial(method_class(config.method).encoder_rows, num_views=config.views)
-    fewest = check_batch_norm(encoder, (preparation.channels, *preparation.size), rows(config.batch_size))
+    # Micro-batches are of nearly equal size, also those of a smaller batch at the end of an epoch.
+    smallest_pass = at_once if at_once == config.batch_size else (at_once + 1) // 2
+    fewest = check_batch_norm(encoder, (preparation.channels, *preparation.size), rows(smallest_pass))
     setting = Setting(
         num_instances=len(train),
         batch_size=config.batch_size,
         num_views=config.views,
         epochs=config.epochs,
+        diversity_flops=_diversity_flops(encoder, config, preparation),
         initial_scale=initial_scale(config.lr, config.recipe),
         labels=train.labels if (train.labels >= 0).all() else None,
         num_classes=len(train.class_names),
@@ -170,6 +176,14 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
     of_encoder = next(batch_size for batch_size in itertools.count(1) if rows(batch_size) >= fewest)
     method.smallest_batch = max(method.smallest_batch, of_encoder)
     return method
+
+
+def _diversity_flops(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> float:
+    """What a step can afford for the diversity loss: what its encoder takes, or a little more on a fast device."""
+    passes = 3 * config.batch_size * config.views  # a backward pass takes twice the forward pass
+    kind = pick_device(config.device).type
+    own = passes * forward_flops(encoder, (preparation.channels, *preparation.size))
+    return max(own, DIVERSITY_FLOPS["cpu" if kind == "cpu" else "cuda"])
 
 
 def _adopt_method(method: Method, config: PretrainConfig, samples: int, preparation: Preparation) -> Method:
@@ -222,15 +236,45 @@ def own_randomness(device: torch.device) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def memory_errors() -> Iterator[None]:
-    """Turn an allocation that failed into a sentence with what would help."""
+def memory_errors(training: PretrainConfig | None = None) -> Iterator[None]:
+    """Turn an allocation that failed into a sentence with numbers and what would help; `training`: the settings."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "allocation failed"
-        if is_out_of_memory(error):
-            raise NotEnoughMemory(
-                f"not enough memory ({reason}). What helps: a smaller --batch-size or --size, a smaller encoder, "
-                "--precision bf16 on a GPU, --memory-gb 0 to read files anew instead of keeping them"
-            ) from error
-        raise
+        if not is_out_of_memory(error):
+            raise
+        on_gpu = "CU" in str(error)  # CUDA, CUBLAS, CUDNN
+        helps = ", ".join(_less_memory(training, on_gpu))
+        raise NotEnoughMemory(f"not enough memory ({_in_use(str(error), on_gpu)}). What helps: {helps}") from error
+
+
+def _in_use(reason: str, on_gpu: bool) -> str:
+    """What was asked for, what is in use and what is free, in gigabytes."""
+    asked = re.search(r"Tried to allocate [\d.]+ \w+", reason) or re.search(r"allocate \d+ bytes", reason)
+    words = asked[0][0].lower() + asked[0][1:] if asked else (reason.splitlines() or ["allocation failed"])[0]
+    if not (on_gpu and torch.cuda.is_available()):
+        return f"{words}; {free_bytes() / 1e9:.1f} GB are free"
+    free, total = torch.cuda.mem_get_info()
+    held, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    others = max(0, total - free - reserved)
+    return (
+        f"{words} on the GPU; this run holds {held / 1e9:.1f} GB and has reserved {reserved / 1e9:.1f}, others have "
+        f"{others / 1e9:.1f}, and {free / 1e9:.1f} of {total / 1e9:.1f} GB are free"
+    )
+
+
+def _less_memory(training: PretrainConfig | None, on_gpu: bool) -> list[str]:
+    """Flags that take less memory than these settings, those that cost least first."""
+    if training is None:
+        return ["a smaller --batch-size or --size", "a smaller encoder", "--memory-gb 0 to read files anew"]
+    flags = []
+    at_once = min(training.batch_size, training.micro_batch or training.batch_size)
+    if on_gpu and training.precision == "fp32":
+        flags.append("--precision bf16")
+    if at_once > 1:
+        flags.append(f"--micro-batch {at_once // 2} (now {at_once} samples pass through the encoder at a time)")
+    tried = training.checkpoint_activations == "on" or (on_gpu and training.checkpoint_activations == "auto")
+    flags.append("activations are computed again already" if tried else "--checkpoint-activations on")
+    size = "" if training.size is None else f" (now {training.size})"
+    flags += [f"a smaller --size{size} or encoder", "--memory-gb 0 to read files anew instead of keeping them"]
+    return flags

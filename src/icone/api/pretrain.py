@@ -115,7 +115,7 @@ def pretrain(
     check_start(run, resume, extend)
     _check_outside_data(run, config)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
-    with own_randomness(pick_device(config.device)), memory_errors():
+    with own_randomness(pick_device(config.device)), memory_errors(config):
         if going_on:
             going_on.changes(load_book(run), config, run)
         data = _load(config, console, source, given_labels)
@@ -153,7 +153,7 @@ def pretrain_many(
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     together = [waiting] if side_by_side else [[one] for one in waiting]
-    with own_randomness(device), memory_errors():
+    with own_randomness(device), memory_errors(first):
         data = _load(first, console, first.source)
         for group in together:
             _train_together(group, data, resume, console)
@@ -283,6 +283,8 @@ def _prepare(
         if going_on.extend:
             say(f"extending: {change if change else 'the files are the same'}")
             rows = change.rows
+    for note in parts.method.notes:
+        say(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         say(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
@@ -346,7 +348,7 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING, *, from_s
         workers=config.workers,
         smallest_batch=method.smallest_batch,
     )
-    method.autocast_dtype = autocast_dtype(config, device)
+    method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
     return _Parts(method.to(device), make_views(config, data.preparation, given).to(device), loader)
@@ -425,7 +427,7 @@ def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
             "instances": len(data.train),
             "held_out": len(data.test) if data.test else 0,
             "skipped": data.skipped,
-            "notes": data.notes,
+            "notes": [*data.notes, *method.notes],
             "preparation": data.preparation.to_json(),
         },
         "views": views.describe(),

@@ -1,11 +1,8 @@
-"""Deferred weight gradients: they are computed on a side stream, because only the update waits for them.
-
-Also here, because the same layers do both: weights that are cast to the autocast type before the forward pass.
-"""
+"""Deferred weight gradients: they are computed on a side stream, because only the update waits for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -34,8 +31,11 @@ class WeightGradientStream:
         autograd adds nothing to them in place."""
 
     @contextmanager
-    def during_backward(self) -> Iterator[None]:
-        """Compute the weight gradients of backward passes on the current stream here."""
+    def during_backward(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+        """Compute the weight gradients of a backward pass on the current stream here; all are there after the block.
+
+        `parameters` are all that are trained.
+        """
         current = torch.cuda.current_stream()
         self.results.clear()
         self.stream.wait_stream(current)
@@ -46,8 +46,9 @@ class WeightGradientStream:
             del self._active[current.cuda_stream]
             current.wait_stream(self.stream)
             self.inputs.clear()
+        self.check(parameters)
 
-    def check(self, parameters: list[nn.Parameter]) -> None:
+    def check(self, parameters: Sequence[nn.Parameter]) -> None:
         """Raise an error unless every result is the gradient of a parameter as it was computed.
 
         Whatever autograd does to a gradient, such as adding another one to it, it does on the stream of the backward
@@ -177,8 +178,6 @@ class _Convolution(torch.autograd.Function):
 class DeferredGradLinear(nn.Linear):
     """A linear layer whose weight gradient can be deferred."""
 
-    cast_pair: WeightAndBias | None = None
-    """Weight and bias in the autocast type, while `CastWeights` provides them."""
     column_sum_kernel = True
     max_elements = 2**20
     """Largest input or output. Kernels of larger layers fill the GPU, and a side stream would only be in their way."""
@@ -195,7 +194,6 @@ class DeferredGradLinear(nn.Linear):
 class DeferredGradConv3d(nn.Conv3d):
     """A convolution of volumes without bias whose weight gradient can be deferred."""
 
-    cast_pair: WeightAndBias | None = None
     max_elements = 2**22
 
     def forward(self, x: Tensor) -> Tensor:
@@ -233,49 +231,8 @@ def _is_simple(conv: nn.Conv3d) -> bool:
     return cubic and conv.bias is None and conv.groups == 1 and set(conv.dilation) == {1}
 
 
-class CastWeights:
-    """The weights of the layers with deferred gradients, cast to the autocast type all together.
-
-    Cast one by one at the moment they are needed, they would keep the forward pass waiting.
-    """
-
-    def __init__(self, networks: list[nn.Module], dtype: torch.dtype | None) -> None:
-        """Without a type there is nothing to cast."""
-        self.layers: list[tuple[DeferredGradLayer, WeightAndBias]] = []
-        self.weights: list[Tensor] = []
-        self.copies: list[Tensor] = []
-        if dtype is None:
-            return
-        for layer in (layer for network in networks for layer in network.modules()):
-            if isinstance(layer, DeferredGradLayer):
-                weights = [p.detach() for p in (layer.weight, layer.bias) if p is not None]
-                copies = [p.to(dtype) for p in weights]
-                self.layers.append((layer, (copies[0], copies[1] if len(copies) > 1 else None)))
-                self.weights += weights
-                self.copies += copies
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Cast the weights as they are now."""
-        if self.copies:
-            torch._foreach_copy_(self.copies, self.weights)
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Let the layers compute with the copies within the block; after it the copies are out of date."""
-        for layer, pair in self.layers:
-            layer.cast_pair = pair
-        try:
-            yield
-        finally:
-            for layer, _ in self.layers:
-                layer.cast_pair = None
-
-
 def _weight_and_bias(layer: DeferredGradLayer, dtype: torch.dtype) -> WeightAndBias:
     """Weight and bias as constants of this type."""
-    if layer.cast_pair is not None and layer.cast_pair[0].dtype == dtype:
-        return layer.cast_pair
     bias = None if layer.bias is None else _to(layer.bias.detach(), dtype)
     return _to(layer.weight.detach(), dtype), bias
 

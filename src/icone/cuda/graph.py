@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from icone.cuda.deferred_gradients import defer_weight_gradients
-from icone.cuda.overlap import OverlapHooks
+from icone.cuda.deferred_gradients import WeightGradientStream, defer_weight_gradients
 from icone.cuda.replacement import replace_layers
 from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
@@ -19,7 +20,7 @@ from icone.errors import InputError, is_out_of_memory
 from icone.methods import IConE, Method
 from icone.training.context import RunContext
 from icone.training.engine import Engine, Sizes
-from icone.training.step import StepHooks, TrainStep
+from icone.training.step import TrainStep
 from icone.views import Views
 
 WARM_UPS = 3
@@ -52,14 +53,20 @@ class CapturedEngine(Engine):
         self.failed = False
         self.events: list[torch.cuda.Event] = []
         self.steps = 0
-        self.original_layers = prepare_step(step, options)
-        self.parts = compile_parts(step.method, step.views, options) if compiled else []
-        self.hooks: list[OverlapHooks] = []
-        """Their tensors and streams are part of the graphs and must live as long."""
+        self.side_streams: list[WeightGradientStream] = []
+        """They are part of the graphs and must live as long."""
+        self._prepare_step(compiled)
+
+    def _prepare_step(self, compiled: bool) -> None:
+        step = self.step
+        self.original_layers = prepare_step(step, self.options)
+        if not self.original_layers:  # nothing on a side stream reads buffers that could be used again
+            self.options = dataclasses.replace(self.options, deferred_gradients=False)
+        self.parts = compile_parts(step.method, step.views, self.options) if compiled else []
 
     def __call__(self, sizes: Sizes) -> None:
         if sizes not in self.graphs and not self.failed:
-            self._prepare(sizes)
+            self._try(sizes)
         if sizes in self.graphs:
             self.graphs[sizes].replay()
         else:
@@ -70,6 +77,23 @@ class CapturedEngine(Engine):
         """Other shapes and modes run uncompiled: compiling them would take longer than they do."""
         stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
         return stance
+
+    def _try(self, sizes: Sizes) -> None:
+        """Capture the step, with activations that are computed again if it does not fit and may."""
+        try:
+            self._prepare(sizes)
+            return
+        except Exception as error:
+            if not self._may_save_memory(error):
+                raise
+        self.graphs.clear()  # outside of the handler, because the error holds what the step had allocated
+        self.side_streams.clear()
+        self.step.last_backward = nullcontext
+        undo(self.parts)
+        replace_layers(self.step.method, self.original_layers.get)
+        self._save_memory()
+        self._prepare_step(compiled=bool(self.parts))
+        self._prepare(sizes)
 
     def _prepare(self, sizes: Sizes) -> None:
         """Capture the step; without compiled networks if those fail, and not at all if that fails too."""
@@ -90,18 +114,17 @@ class CapturedEngine(Engine):
                 self._prepare(sizes)
             else:
                 self.warn(f"steps run uncaptured, many times slower at small batches, because of {reason}")
-                self.failed, self.step.hooks = True, StepHooks()
+                self.failed, self.step.last_backward = True, nullcontext
                 replace_layers(self.step.method, self.original_layers.get)
 
     def _capture(self, sizes: Sizes) -> torch.cuda.CUDAGraph:
         """Warm up, capture, and restore everything that these steps changed."""
         restore = self._snapshot()
         graph = torch.cuda.CUDAGraph()
-        if self.step.clip is None:  # clipping needs all gradients before the first update
-            self.hooks.append(
-                OverlapHooks(self.step.optimizer, self.step.method, self.loader.device, self.options, alone=self.alone)
-            )
-            self.step.hooks = self.hooks[-1]
+        if self.original_layers and self.alone:  # several runs fill the GPU without it
+            self.side_streams.append(WeightGradientStream(self.loader.device))
+            trained = [p for p in self.step.method.parameters() if p.requires_grad]
+            self.step.last_backward = partial(self.side_streams[-1].during_backward, trained)
         try:
             with many_recompiles():
                 for _ in range(WARM_UPS):
@@ -109,29 +132,13 @@ class CapturedEngine(Engine):
             # Threads that read data ahead allocate pinned memory meanwhile: only this one must not.
             with torch.cuda.graph(graph, self.pool, self.context.stream, capture_error_mode="thread_local"):
                 self._step(sizes)
-            for hooks in self.hooks[-1:]:
-                hooks.after_capture()
         except Exception:
             self.context.replace_generator()
             raise
         finally:
             restore()
+        torch.cuda.empty_cache()  # the graph has memory of its own, and needs none of what the warm-up has left
         return graph
-
-    def _snapshot(self) -> Callable[[], None]:
-        """Copy everything that a step changes; the result restores it."""
-        random_state, fresh = self.context.random_state(), not self.step.meter.names
-        tensors: list[Tensor] = [*self.step.tensors(), self.loader.position]
-        copies = [tensor.detach().clone() for tensor in tensors]
-
-        @torch.no_grad()
-        def restore() -> None:
-            torch._foreach_copy_(tensors, copies)
-            if fresh:
-                self.step.meter.reset()
-            self.context.set_random_state(random_state)
-
-        return restore
 
     def _limit_steps_ahead(self) -> None:
         """Wait now and then, so that the host is never far ahead."""
@@ -146,18 +153,16 @@ def prepare_step(step: TrainStep, options: CudaOptions) -> dict[nn.Module, nn.Mo
     """Replace layers of the step's networks as the options say; the result has the old layer of every new one."""
     if isinstance(step.method, IConE):
         step.method.side_stream.enabled = options.diversity_stream
-    wanted = options.deferred_gradients or options.cast_weights
-    if not wanted or step.clip is not None or step.config.accumulate > 1:
+    if not options.deferred_gradients or step.is_checkpointed:  # memory matters more there
+        return {}
+    if step.config.accumulate > 1 or step.config.micro_batch is not None:  # which would add up gradients in order
         return {}
     return defer_weight_gradients(step.method, column_sum_kernel=options.column_sum_kernel)
 
 
 def compile_options(options: CudaOptions) -> dict[str, Any]:
     """Options of torch.compile."""
-    chosen: dict[str, Any] = {
-        "combo_kernels": options.combo_kernels,  # casts of many small weights become few kernels
-        "fallback_random": True,  # the random numbers of the uncompiled code
-    }
+    chosen: dict[str, Any] = {"fallback_random": True}  # the random numbers of the uncompiled code
     if options.deferred_gradients:  # a side stream may still read memory that the compiler would use again
         chosen |= {"allow_buffer_reuse": False, "inplace_buffers": False}
     return chosen
@@ -169,17 +174,18 @@ def compile_parts(method: Method, views: Views, options: CudaOptions = ALL_ON) -
     The compiler runs at the first call of each.
     """
     encoders = [region for network in method.encoders() for region in regions(network)]
-    parts = [Region(views), *encoders, *method.compiled_parts()]
-    for module, name in parts:
-        compiled = torch.compile(getattr(module, name), dynamic=False, options=compile_options(options))
-        setattr(module, name, compiled)
+    # Views of micro-batches are made in parts.
+    in_parts = method.micro_batch is not None and hasattr(views, "transform")
+    parts = [Region(views, "transform" if in_parts else "forward"), *encoders, *method.compiled_parts()]
+    for region in parts:
+        region.replace_function(partial(torch.compile, dynamic=False, options=compile_options(options)))
     return parts
 
 
 def undo(parts: list[Region]) -> None:
     """Let compiled parts be uncompiled again."""
-    for module, name in parts:
-        module.__dict__.pop(name, None)
+    for region in parts:
+        region.restore()
 
 
 @contextmanager

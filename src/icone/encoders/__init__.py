@@ -1,6 +1,6 @@
 """Networks that turn samples into representations, by name."""
 
-from icone.encoders.regions import Region, regions
+from icone.encoders.regions import Region, checkpoint_activations, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
@@ -9,6 +9,7 @@ from icone.encoders.registry import (
     adopt_encoder,
     build_encoder,
     check_batch_norm,
+    forward_flops,
     num_features,
     register_encoder,
 )
@@ -22,6 +23,8 @@ __all__ = [
     "adopt_encoder",
     "build_encoder",
     "check_batch_norm",
+    "checkpoint_activations",
+    "forward_flops",
     "num_features",
     "regions",
     "register_encoder",

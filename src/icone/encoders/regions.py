@@ -1,10 +1,13 @@
-"""The parts of an encoder that are compiled, and updated, one by one."""
+"""The parts of an encoder that are compiled, updated, or computed again in the backward pass, one by one."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from torch import nn
+
+from icone.nn import Recomputation
 
 
 class Region(NamedTuple):
@@ -12,6 +15,26 @@ class Region(NamedTuple):
 
     module: nn.Module
     method: str = "forward"
+
+    def replace_function(self, change: Callable[[Any], Any]) -> None:
+        """Let the module compute by another function; inside of what computes it again, where there is such."""
+        present = getattr(self.module, self.method)
+        if isinstance(present, Recomputation):
+            present.function = change(present.function)
+        else:
+            setattr(self.module, self.method, change(present))
+
+    def restore(self) -> None:
+        """Let the module compute by its own method again."""
+        present = self.module.__dict__.pop(self.method, None)
+        if isinstance(present, Recomputation):
+            self.recompute()
+
+    def recompute(self) -> None:
+        """Let the backward pass compute the region again, instead of keeping its activations."""
+        present = getattr(self.module, self.method)
+        if not isinstance(present, Recomputation):
+            setattr(self.module, self.method, Recomputation(self.module, present))
 
 
 def regions(encoder: nn.Module) -> list[Region]:
@@ -29,4 +52,41 @@ def regions(encoder: nn.Module) -> list[Region]:
     if isinstance(encoder, VisionTransformer):
         around = [Region(encoder.patch_embed), Region(encoder, "_pos_embed"), Region(encoder, "forward_head")]
         return [*around, *(Region(block) for block in encoder.blocks)]
-    return [Region(encoder)]
+    # A compiler must not look into what is computed again.
+    again = [part for part in _listed(encoder) if isinstance(part.forward, Recomputation)]
+    return [Region(part) for part in again] or [Region(encoder)]
+
+
+def recomputed_regions(encoder: nn.Module) -> list[Region]:
+    """The parts whose activations are worth computing again.
+
+    Of our 3D networks that is the stem and the first two stages: the activations of a stage take a quarter of the
+    memory of the one before it, and so the last two take a twentieth of all. Of any other network it is the modules
+    that are listed in its outermost `nn.Sequential` or `nn.ModuleList` containers and have parts of their own, such as
+    the blocks of a transformer. A network without any is a single part, and computing that again saves little.
+    """
+    from icone.encoders.resnet3d import VolumeResNet
+
+    if isinstance(encoder, VolumeResNet):
+        stages = encoder.stages[:2]
+        return [Region(encoder, "stem"), *(Region(block) for stage in stages for block in stage.children())]
+    return [Region(part) for part in _listed(encoder)] or [Region(encoder)]
+
+
+def _listed(network: nn.Module) -> list[nn.Module]:
+    if isinstance(network, (nn.Sequential, nn.ModuleList)) and len(network) > 1:
+        return [part for part in network if any(True for _ in part.children()) and any(True for _ in part.parameters())]
+    return [part for child in network.children() for part in _listed(child)]
+
+
+def checkpoint_activations(encoder: nn.Module) -> str | None:
+    """Let the backward pass compute the activations of an encoder of our own again; a note where that saves little."""
+    parts = recomputed_regions(encoder)
+    for region in parts:
+        region.recompute()
+    if [region.module for region in parts] == [encoder]:
+        return (
+            f"the encoder {type(encoder).__name__} lists no blocks (nn.Sequential, nn.ModuleList), so that its "
+            "activations are computed again as a whole, which saves little memory"
+        )
+    return None

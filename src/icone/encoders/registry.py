@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from icone.encoders.layers import PatchConv2d
 from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
@@ -229,6 +230,24 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> i
                 "Use a larger batch or a larger --size, or --norm group (3D)"
             )
     return 1 + 2 // min((count for _, count in counts), default=3)
+
+
+def forward_flops(encoder: nn.Module, shape: tuple[int, ...]) -> int:
+    """Floating-point operations of a forward pass for one sample of this shape (C, *size): 2 for a multiply and an add.
+
+    They are counted without computing anything, on the device "meta". A network that cannot run there counts as 0.
+
+    >>> forward_flops(nn.Linear(8, 5), (8,))
+    80
+    """
+    counter = FlopCounterMode(display=False)
+    try:
+        network = copy.deepcopy(encoder).to("meta").eval()
+        with counter, torch.no_grad():
+            network(torch.empty(1, *shape, device="meta"))
+    except Exception:  # a user's network may do anything, such as look at values
+        return 0
+    return counter.get_total_flops()
 
 
 def num_features(encoder: nn.Module) -> int:

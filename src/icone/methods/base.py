@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from icone.encoders import Region
 from icone.errors import InputError, UndefinedError
+from icone.nn import in_micro_batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +23,8 @@ class Setting:
     batch_size: int = 1
     num_views: int = 2
     epochs: int = 100
+    diversity_flops: float = math.inf
+    """Floating-point operations that a step can afford for the diversity loss of the anchors."""
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
     labels: Tensor | None = None
@@ -70,10 +74,18 @@ class Method(nn.Module, ABC):
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Names in the `state_dict` with one row per instance, so that a run can be extended by new files."""
 
+    sums_over_samples: bool = False
+    """Whether loss and head are means over the samples of the batch and nothing else, so that micro-batches need no
+    second pass: their gradients add up to that of the batch. A term over the whole dataset would be computed for each
+    micro-batch, so a method that has one says False."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about how the method was set up."""
     smallest_batch: int
     """Instances that every batch must have, by the options of the method and the BatchNorm layers of its encoder."""
     autocast_dtype: torch.dtype | None = None
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
+    micro_batch: int | None = None
+    """Samples that pass through an encoder at a time; None: the whole batch."""
 
     def __init__(self, encoder: nn.Module, setting: Setting, *, smallest_batch: int | None = None) -> None:
         """`smallest_batch` replaces `min_batch_size`, which holds for the defaults, if an option moves it."""
@@ -146,11 +158,21 @@ class Method(nn.Module, ABC):
         return self.encode(views)
 
     def run_encoder(self, encoder: nn.Module, views: Tensor) -> Tensor:
-        """Like `encode`, for an encoder of the method's own, such as a moving copy."""
-        enabled = self.autocast_dtype is not None
-        with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
-            features: Tensor = encoder(views.flatten(0, 1))
-        return features.float().reshape(*views.shape[:2], -1)
+        """Like `encode`, for an encoder of the method's own, such as a moving copy.
+
+        Micro-batches pass one after another, and the backward pass encodes each of them again with the gradient of its
+        features (gradient caching, Gao et al. 2021, arXiv:2101.06983). Heads and losses see the whole batch.
+        """
+
+        def encode(views: Tensor) -> Tensor:
+            enabled = self.autocast_dtype is not None
+            with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
+                features: Tensor = encoder(views.flatten(0, 1))
+            return features.float().reshape(*views.shape[:2], -1)
+
+        if self.micro_batch is None or len(views) <= self.micro_batch:
+            return encode(views)
+        return in_micro_batches(encoder, encode, views, self.micro_batch)
 
     @classmethod
     def _check(cls, setting: Setting, smallest_batch: int) -> None:
@@ -158,7 +180,8 @@ class Method(nn.Module, ABC):
             raise InputError(f"views must be at least 2 (views of one instance are compared), got {setting.num_views}")
         if setting.batch_size < smallest_batch:
             raise UndefinedError(
-                f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: {cls.too_small}"
+                f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: "
+                f"{cls.too_small}. --batch-size 16 --micro-batch 1 is a batch of 16 in the memory of one"
             )
         if cls.needs_labels and setting.labels is None:
             raise InputError(

@@ -45,6 +45,7 @@ class BYOL(Method):
     ) -> None:
         super().__init__(encoder, setting, smallest_batch=smallest_batch(head_norm, setting.num_views))
         self.momentum = momentum
+        self.sums_over_samples = head_norm != "batch"
         self.projector = ProjectionHead([num_features(encoder), hidden, out], head_norm)
         self.predictor = ProjectionHead([out, hidden, out], head_norm)
         self.target_encoder, self.target_projector = ema_copy(encoder), ema_copy(self.projector)

@@ -29,6 +29,8 @@ class Capability:
     prevents_collapse: str
     smallest_batch: int
     why_not_smaller: str
+    second_pass: bool
+    """Whether micro-batches are encoded a second time; else their gradients add up to that of the batch."""
     needs_labels: bool
     extra_parameters: int
     """Trained numbers: heads, classifiers, tables."""
@@ -67,6 +69,7 @@ def capabilities(
                 prevents_collapse=method.prevents_collapse,
                 smallest_batch=method.min_batch_size,
                 why_not_smaller=method.too_small,
+                second_pass=not built.sums_over_samples,
                 needs_labels=method.needs_labels,
                 extra_parameters=trained,
                 extra_numbers=stored,
@@ -95,17 +98,23 @@ def _count(method: Method) -> tuple[int, int]:
 
 def method_table() -> Table:
     """All methods at a glance; memory is that of weights, gradients and moments beyond the encoder's."""
-    table = Table(box=box.SIMPLE, caption="+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes")
+    caption = (
+        "+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes. Micro-batches (--micro-batch) give the "
+        "gradient of the batch: exact by adding up, or by encoding each a second time."
+    )
+    table = Table(box=box.SIMPLE, caption=caption)
     table.add_column("method", no_wrap=True)
     table.add_column("what prevents collapse")
     table.add_column("min B", justify="right")
+    table.add_column("micro-batches", no_wrap=True)
     table.add_column("labels", no_wrap=True)
     table.add_column("+parameters", justify="right", no_wrap=True)
     table.add_column("+memory", justify="right", no_wrap=True)
     for row in capabilities():
         labels = "needed" if row.needs_labels else "none"
         parameters, memory = f"{row.extra_parameters / 1e6:.2f} M", f"{row.extra_bytes / 1e6:.0f} MB"
-        table.add_row(row.name, row.prevents_collapse, str(row.smallest_batch), labels, parameters, memory)
+        passes = "second pass" if row.second_pass else "add up"
+        table.add_row(row.name, row.prevents_collapse, str(row.smallest_batch), passes, labels, parameters, memory)
     return table
 
 

@@ -19,6 +19,7 @@ class CrossEntropy(Method):
     title: ClassVar[str] = "Cross-Entropy"
     in_paper: ClassVar[bool] = True
     learning: ClassVar[Learning] = Learning(batch_size=1, gain=37)
+    sums_over_samples = True
     prevents_collapse: ClassVar[str] = "labels"
     needs_labels: ClassVar[bool] = True
 

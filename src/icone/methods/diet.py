@@ -23,6 +23,7 @@ class DIET(Method):
     title: ClassVar[str] = "DIET"
     in_paper: ClassVar[bool] = True
     learning: ClassVar[Learning] = Learning(batch_size=4, gain=9)
+    sums_over_samples = True
     prevents_collapse: ClassVar[str] = "classifying all instances against one another"
     per_instance: ClassVar[tuple[str, ...]] = ("classifier.weight",)
 

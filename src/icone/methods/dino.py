@@ -63,6 +63,7 @@ class DINO(Method):
         gain=7,
         options={"outputs": 256, "first_teacher_temperature": 0.01, "teacher_temperature": 0.015, "hidden": 512},
     )
+    sums_over_samples = True
     prevents_collapse: ClassVar[str] = "centring by a moving mean, sharpening, a slow teacher"
     max_gradient_norm: ClassVar[float | None] = 3.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from icone.methods.base import Learning, Method, Setting
 from icone.methods.ranges import Count, Positive, Weight, Width
 from icone.nn import AnchorTable, IConELoss, convert_batch_norm
 from icone.nn.batchnorm import REFERENCE_SAMPLES
-from icone.nn.diversity import SideStream
+from icone.nn.diversity import SideStream, affordable_orthogonality
 from icone.nn.heads import ProjectionHead
 from icone.recipe import (
     ANCHOR_STD,
@@ -52,6 +53,8 @@ class IConE(Anchored):
     """Views are pulled to their instance's anchor; anchors repel one another over the whole dataset.
 
     Both happen in the space of a projection head, as in SimCLR; with `out` = 0 in that of the features, as printed.
+    `diversity` is the name of a term of `icone.nn.diversity`; "auto" is "orthogonality", or "sampled_orthogonality"
+    where a step on this device cannot afford all pairs.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
     Learning".
@@ -72,7 +75,7 @@ class IConE(Anchored):
         *,
         hidden: Count = HEAD_HIDDEN,
         out: Width = HEAD_OUT,
-        diversity: str = "orthogonality",
+        diversity: str = "auto",
         normalisation: str = "anchor",
         view_weight: Weight = VIEW_WEIGHT,
         anchor_weight: Weight = 1.0,
@@ -87,10 +90,10 @@ class IConE(Anchored):
         self.decay_anchors = decay_anchors
         self.side_stream = SideStream()
         self.head = projection(num_features(encoder), hidden, out, setting)
+        shape = (setting.num_instances, out or num_features(encoder))
         self.objective = IConELoss(
-            setting.num_instances,
-            out or num_features(encoder),
-            diversity=diversity,
+            *shape,
+            diversity=self._affordable(shape, normalisation) if diversity == "auto" else diversity,
             normalisation=normalisation,
             view_weight=view_weight,
             anchor_weight=anchor_weight,
@@ -99,6 +102,16 @@ class IConE(Anchored):
             init_unit=init_unit,
         )
         self.table.weight.requires_grad_(not freeze_anchors)
+
+    def _affordable(self, shape: tuple[int, int], normalisation: str) -> Callable[[Tensor], Tensor]:
+        term = affordable_orthogonality(shape, self.setting.diversity_flops, normalisation=normalisation)
+        if rows := term.keywords.get("rows"):
+            self.notes = (
+                f"all pairs of {shape[0]} anchors would take longer than the rest of a step on this device, so the "
+                f"diversity loss of every step is estimated, without bias, from {rows} random anchors against all; "
+                "--options diversity=orthogonality computes all pairs",
+            )
+        return term
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         diversity = self.side_stream.compute(self.objective.diversity, self.objective.anchors.weight)

@@ -26,6 +26,7 @@ class IConEClass(Method):
     title: ClassVar[str] = "IConE-Class"
     in_paper: ClassVar[bool] = True
     learning: ClassVar[Learning] = Learning(batch_size=1, gain=26)
+    sums_over_samples = True
     prevents_collapse: ClassVar[str] = "diversity loss over prototypes, one per class"
     needs_labels: ClassVar[bool] = True
     paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone_class"]

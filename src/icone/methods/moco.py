@@ -33,6 +33,7 @@ class MoCo(Method):
     # A queue longer than the dataset would hold stale keys of the query's own instance; and it starts with random
     # vectors, which teach nothing until they are replaced.
     learning: ClassVar[Learning] = Learning(batch_size=16, gain=11, options={"queue_size": 64, "temperature": 0.1})
+    sums_over_samples = True
     prevents_collapse: ClassVar[str] = "negatives from a queue"
 
     queue: Tensor

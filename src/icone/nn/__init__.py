@@ -4,6 +4,7 @@ from icone.nn.anchors import AnchorTable, IConELoss
 from icone.nn.batchnorm import MovingAverageBatchNorm, MovingStatistics, convert_batch_norm, plain_state_dict
 from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead
+from icone.nn.recomputation import Recomputation, in_micro_batches, same_state
 
 __all__ = [
     "AnchorTable",
@@ -11,8 +12,11 @@ __all__ = [
     "MovingAverageBatchNorm",
     "MovingStatistics",
     "ProjectionHead",
+    "Recomputation",
     "convert_batch_norm",
     "ema_copy",
     "ema_update",
+    "in_micro_batches",
     "plain_state_dict",
+    "same_state",
 ]

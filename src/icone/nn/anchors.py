@@ -71,7 +71,8 @@ class IConELoss(nn.Module):
     silently disables the diversity term).
 
     `normalisation` divides the orthogonality by the number of pairs, as the paper prints it, or by the number of
-    anchors, which keeps the diversity loss of one anchor independent of N and holds at batch size 1.
+    anchors, which keeps the diversity loss of one anchor independent of N and holds at batch size 1. `diversity` is the
+    name of a term, or a function of the raw table (N, d), such as `affordable_orthogonality` gives.
 
     The weights are the paper's. `icone pretrain` takes a view_weight of 0.1, puts a projection head in front, before
     the first step moves the anchors to the untrained embeddings, `loss.anchors.start_from(embeddings)`, and gives them
@@ -88,7 +89,7 @@ class IConELoss(nn.Module):
         num_instances: int,
         dim: int,
         *,
-        diversity: str = "orthogonality",
+        diversity: str | Callable[[Tensor], Tensor] = "orthogonality",
         normalisation: str = "anchor",
         view_weight: float = 1.0,
         anchor_weight: float = 1.0,
@@ -106,7 +107,7 @@ class IConELoss(nn.Module):
             "anchor_alignment": anchor_weight,
             "diversity": diversity_weight,
         }
-        self.diversity = diversity_function(diversity, normalisation)
+        self.diversity = diversity if callable(diversity) else diversity_function(diversity, normalisation)
 
     def forward(self, embeddings: Tensor, index: Tensor) -> Tensor:
         """Total loss of embeddings (B, V, d) of the instances `index` (B,), numbers from 0 to num_instances − 1.

@@ -85,6 +85,10 @@ class MovingAverageBatchNorm(nn.Module):
         self.deferred = False
         self.pending: tuple[Tensor, Tensor, Tensor, int] | None = None
         """Deferred: what `moving`, the running statistics and `passes` become, and of how many passes that is."""
+        self.earlier_passes = 0
+        """Deferred: passes since the last update that `pending` no longer counts."""
+        self.repeats = False
+        """Whether passes repeat earlier ones: `icone.nn.recomputation` sets it, and takes care of the state."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, …) -> (B, C, …)."""
@@ -104,17 +108,24 @@ class MovingAverageBatchNorm(nn.Module):
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, rate={self.rate:.3g}"
 
+    def begin_pass(self) -> None:
+        """Called before each of several passes of a step: to a compiler they then look alike."""
+        if self.deferred and self.training:
+            moving, running, passes, count = self.pending or (self.moving.clone(), self._running(), self.passes + 0, 0)
+            self.pending = moving, running, passes, 0
+            self.earlier_passes += count
+
     # A compiler may compute the forward pass anew in the backward pass, from other averages. This is
     # `torch.compiler.disable`, which does not load the compiler before it is needed: that takes seconds.
     @torch._disable_dynamo  # type: ignore[attr-defined]
     def _normalise(self, x: Tensor) -> Tensor:
-        _refuse_recomputation()
+        self._refuse_recomputation()
         output = _NormaliseAndUpdate.apply(x.to(self.moving.dtype), self.weight, self.bias, self)
         return cast(Tensor, output).to(x.dtype)
 
     def _normalise_deferred(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
-            _refuse_recomputation()
+            self._refuse_recomputation()
         moving, running, passes, count = self.pending or (self.moving, self._running(), self.passes, 0)
         output, moving = _NormaliseDeferred.apply(
             x.to(self.moving.dtype),
@@ -134,17 +145,17 @@ class MovingAverageBatchNorm(nn.Module):
     def _running(self) -> Tensor:
         return torch.stack([self.running_mean, self.running_var])
 
+    def _refuse_recomputation(self) -> None:
+        """Refuse a forward pass inside a backward pass, unless it repeats one: the averages have moved on."""
+        if not self.repeats and torch._C._current_graph_task_id() != -1:  # there is no public name for it
+            raise RuntimeError(
+                "a moving-average BatchNorm cannot be recomputed in the backward pass, because its averages include "
+                "the first pass already: use icone.nn.Recomputation for activation checkpointing, or give "
+                "torch.utils.checkpoint context_fn=lambda: icone.nn.same_state(network)"
+            )
+
     def _groups(self, x: Tensor) -> int:
         return 1 if self.gradient_rows is None else _groups(len(x), self.gradient_rows)
-
-
-def _refuse_recomputation() -> None:
-    """Refuse a forward pass inside a backward pass, as activation checkpointing has it: the averages have moved on."""
-    if torch._C._current_graph_task_id() != -1:  # there is no public name for it
-        raise RuntimeError(
-            "a moving-average BatchNorm cannot be recomputed in the backward pass, because its averages include the "
-            "first pass already: leave it out of activation checkpointing, or use norm layers without averages there"
-        )
 
 
 class _NormaliseAndUpdate(torch.autograd.Function):
@@ -235,7 +246,38 @@ def _scale(x: Tensor, weight: Tensor | None, bias: Tensor | None, moving: Tensor
     return _affine(x, scale, -moving[0] * scale if bias is None else bias - moving[0] * scale)
 
 
+SLICED_ELEMENTS, SLICE_CHANNELS = 2**27, 16
+"""From so many numbers on, an input is taken so many channels at a time in the backward pass, because what is computed
+in between would take several times its memory. Channels are independent, and 16 fill what a GPU loads at once."""
+
+
 def _backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    moving: Tensor,
+    gradient_means: Tensor,
+    gradient_rate: Tensor,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """`_backward_of_channels`, of few channels at a time where the input is large and nothing is compiled."""
+    if torch.compiler.is_compiling() or x.numel() < SLICED_ELEMENTS or x.shape[1] <= SLICE_CHANNELS:
+        return _backward_of_channels(gradient, x, weight, moving, gradient_means, gradient_rate, groups, eps)
+    inner, others = torch.empty_like(x), []
+    for first in range(0, x.shape[1], SLICE_CHANNELS):
+        some = slice(first, first + SLICE_CHANNELS)
+        own = None if weight is None else weight[some]
+        inner[:, some], *rest = _backward_of_channels(
+            gradient[:, some], x[:, some], own, moving[:, some], gradient_means[:, some], gradient_rate, groups, eps
+        )
+        others.append(rest)
+    of_weight, of_bias, change = zip(*others, strict=True)
+    of_parameters = (None, None) if weight is None else (torch.cat(of_weight), torch.cat(of_bias))
+    return inner, *of_parameters, torch.cat(change, 1)
+
+
+def _backward_of_channels(
     gradient: Tensor,
     x: Tensor,
     weight: Tensor | None,
@@ -276,6 +318,16 @@ def _rate_for(share: float) -> float:
 def _average_rate(passes: Tensor, rate: float) -> Tensor:
     """The rate of a moving average; in the first passes that of the mean over all of them."""
     return (1 / (passes + 1)).clamp_min(rate)
+
+
+def _joint_change(layer: MovingAverageBatchNorm, passes: int) -> Tensor:
+    """What the summed changes of several passes are multiplied by, so that they move an average as one after another.
+
+    Each pass knows the average before the step only. One after another they move it by 1 − Π(1 − r) of the way to their
+    mean, all of them from the same start by Σ r.
+    """
+    rates = _average_rate(layer.passes + torch.arange(passes, device=layer.passes.device), layer.gradient_rate)
+    return (1 - (1 - rates).prod()) / rates.sum()
 
 
 def _groups(rows: int, least: int) -> int:
@@ -349,6 +401,7 @@ class MovingStatistics:
         """Forget what a step that failed has left."""
         for layer in self.layers.values():
             layer.pending = layer.gradient_means.grad = None
+            layer.earlier_passes = 0
 
     @torch.no_grad()
     def update(self) -> None:
@@ -358,13 +411,15 @@ class MovingStatistics:
             return
         buffers = [t for layer, _ in found for t in (layer.moving, layer.running_mean, layer.running_var, layer.passes)]
         values = [t for _, (moving, running, passes, _) in found for t in (moving, *running.unbind(), passes)]
-        torch._foreach_copy_(buffers, values)
         reached = [(layer, count) for layer, (*_, count) in found if layer.gradient_means.grad is not None]
         if reached:
             changes = [cast(Tensor, layer.gradient_means.grad) for layer, _ in reached]
-            if any(count > 1 for _, count in reached):
-                torch._foreach_div_(changes, [float(count) for _, count in reached])
+            counts = [layer.earlier_passes + count for layer, count in reached]
+            if max(counts) > 1:
+                factors = [_joint_change(layer, count) for (layer, _), count in zip(reached, counts, strict=True)]
+                torch._foreach_mul_(changes, factors)
             torch._foreach_add_([layer.gradient_means for layer, _ in reached], changes)
+        torch._foreach_copy_(buffers, values)
         self.begin()
 
 

@@ -18,7 +18,7 @@ KEY_LENGTH = 20
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
-_LATER = {"weights", "layer_decay", "warmup"}
+_LATER = {"weights", "layer_decay", "warmup", "micro_batch"}
 """Settings that runs in a store may not know: where they are not used, the key is the one from before they were."""
 _NESTED = {"image_views", "volume_views", "point_views"}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode

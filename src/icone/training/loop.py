@@ -58,9 +58,12 @@ class Fit:
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
         self.step = TrainStep(method, views, config, self.total_steps, loader.device)
+        if config.checkpoint_activations == "on" and (note := self.step.checkpoint_activations()):
+            display.warn(note)
         # After all that the run is made of: the context waits for what was begun before it, and for nothing else.
         self.context = RunContext(loader.device, tf32=method.autocast_dtype is not None)
         self.engine = engine(self.step, loader, self.context, display.warn)
+        self.engine.tell = display.warn
         self.done = 0
         self.history: list[dict[str, Any]] = []
         self.epochs_before = self.extensions = 0

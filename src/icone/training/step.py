@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -10,33 +10,13 @@ from torch import Tensor
 
 from icone.config import PretrainConfig
 from icone.data import Batch
+from icone.encoders import checkpoint_activations
 from icone.methods import Method
 from icone.nn import MovingStatistics
+from icone.nn.recomputation import micro_batches
 from icone.recipe import adamw_settings, continued_settings
 from icone.training.optimizer import build_optimizer, learning_rates, set_learning_rate
 from icone.views import Views
-
-
-class StepHooks:
-    """What is done around the phases of a step: nothing. `icone.cuda` moves work to side streams here."""
-
-    updates_weights = False
-    """Whether the last backward pass updates the weights too."""
-
-    def begin(self) -> None:
-        """Called at the start of a step."""
-
-    def side_stream(self) -> AbstractContextManager[None]:
-        """Around work that only the update and the next step wait for."""
-        return nullcontext()
-
-    def forward(self) -> AbstractContextManager[None]:
-        """Around a forward pass."""
-        return nullcontext()
-
-    def last_backward(self) -> AbstractContextManager[None]:
-        """Around the last backward pass of a step. All work on side streams is done after it."""
-        return nullcontext()
 
 
 class Meter:
@@ -116,36 +96,49 @@ class TrainStep:
         self.meter = Meter(device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.clip = method.max_gradient_norm if config.clip_gradient is None else config.clip_gradient
-        self.hooks = StepHooks()
+        self.last_backward: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Around the last backward pass of a step. `icone.cuda` computes weight gradients on a side stream in it."""
+        self.is_checkpointed = False
+        """Whether the backward pass computes activations of the encoder again."""
+
+    def checkpoint_activations(self) -> str | None:
+        """Compute activations of the encoder again from now on; a note where that saves little memory."""
+        self.is_checkpointed = True
+        return checkpoint_activations(self.method.encoder)
 
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
-        self.hooks.begin()
         progress = self.count.float() / self.total_steps
-        with self.hooks.side_stream():
-            set_learning_rate(self.optimizer, self.lr, progress, self.warmup)
+        set_learning_rate(self.optimizer, self.lr, progress, self.warmup)
         self.optimizer.zero_grad()
         self.method.before_step()
         self.batch_norms.begin()
         instances = sum(len(batch.index) for batch in batches)
-        outputs = []  # referenced until the end, because a side stream reads them
-        for number, batch in enumerate(batches, 1):
-            views = self.views(batch.images, self.config.views)
-            with self.hooks.forward():
-                terms = self.method(views, batch.index, batch.label, progress)
-            outputs.append(terms)
-            with self.hooks.side_stream():
-                self.meter.add(terms, len(batch.index), self.count)
-            with self.hooks.last_backward() if number == len(batches) else nullcontext():
-                share = len(batch.index) / instances
+        for views, index, label, is_last in self._passes(batches):
+            terms = self.method(views, index, label, progress)
+            self.meter.add(terms, len(index), self.count)
+            with self.last_backward() if is_last else nullcontext():
+                share = len(index) / instances
                 (terms["loss"] if share == 1 else terms["loss"] * share).backward()
             self.batch_norms.update()
-        if not self.hooks.updates_weights:
-            if self.clip is not None:
-                torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
-            self.optimizer.step()
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.method.parameters(), self.clip)
+        self.optimizer.step()
         self.method.after_step(progress)
         self.count += 1
+
+    def _passes(self, batches: Sequence[Batch]) -> Iterator[tuple[Tensor, Tensor, Tensor, bool]]:
+        """Views, indices and labels of what has a backward pass of its own, and whether it is the last of the step.
+
+        That is a batch, or one of its micro-batches if the loss is a sum over samples.
+        """
+        size = self.config.micro_batch
+        for number, batch in enumerate(batches, 1):
+            views = self.views.in_parts(batch.images, self.config.views, size)
+            at_once = len(batch.index) if size is None or not self.method.sums_over_samples else size
+            each = list(zip(*(micro_batches(x, at_once) for x in (views, batch.index, batch.label)), strict=True))
+            for part, (some_views, index, label) in enumerate(each, 1):
+                yield some_views, index, label, number == len(batches) and part == len(each)
 
     def tensors(self) -> list[Tensor]:
         """Everything that a step changes, but for random states and the position in the data."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,10 @@ class Views(nn.Module, ABC):
         """Random views of every sample: (B, C, *size) -> (B, num_views, C, *size)."""
         views = self.augment(images.repeat_interleave(num_views, dim=0))
         return views.reshape(len(images), num_views, *views.shape[1:])
+
+    def in_parts(self, images: Tensor, num_views: int, samples: int | None) -> Tensor:
+        """The views of `forward`, made of so many samples at a time where a pipeline needs much memory beside them."""
+        return cast(Tensor, self(images, num_views))
 
     @abstractmethod
     def augment(self, images: Tensor) -> Tensor:

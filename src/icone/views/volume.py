@@ -85,6 +85,19 @@ class VolumePipeline(Views):
         """One random view of every volume, (N, C, D, H, W) -> (N, C, D, H, W)."""
         return self.transform(images, self.draw(len(images), images.device))
 
+    def in_parts(self, images: Tensor, num_views: int, samples: int | None) -> Tensor:
+        """The same views; beside them lie the noise of all, and what it takes to make those of `samples` samples."""
+        if samples is None or len(images) <= samples:
+            return super().in_parts(images, num_views, samples)
+        drawn = self.draw(len(images) * num_views, images.device)
+        views = images.new_empty(len(images), num_views, *images.shape[1:], dtype=torch.float32)
+        for first in range(0, len(images), samples):
+            part = images[first : first + samples].repeat_interleave(num_views, dim=0)
+            rows = slice(first * num_views, first * num_views + len(part))
+            some = drawn._replace(**{name: v[rows] for name, v in drawn._asdict().items() if v is not None})
+            views.flatten(0, 1)[rows] = self.transform(part, some)
+        return views
+
     def plain(self, images: Tensor) -> Tensor:
         """The whole volume."""
         return unit_range(images)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from icone.errors import InputError
-from icone.nn.diversity import orthogonality, sampled_orthogonality
+from icone.nn.diversity import affordable_orthogonality, orthogonality, sampled_orthogonality
+from icone.nn.diversity.sampled import FEWEST_ROWS
 
 
 def both(table: Tensor, loss: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,3 +56,14 @@ def test_bad_arguments_are_refused() -> None:
     for arguments in ({"rows": 0}, {"block": 0}, {"normalisation": "row"}):
         with pytest.raises(InputError):
             sampled_orthogonality(torch.randn(4, 2), **arguments)
+
+
+def test_the_affordable_term_is_exact_as_long_as_it_fits_and_then_has_the_rows_that_fit() -> None:
+    n, d = 2000, 16
+    exact = affordable_orthogonality((n, d), 3 * n * n * d, normalisation="anchor")
+    table = torch.randn(n, d)
+    assert torch.equal(exact(table), orthogonality(table, normalisation="anchor"))
+    sampled = affordable_orthogonality((n, d), 3 * n * n * d - 1, normalisation="anchor")
+    assert sampled.func is sampled_orthogonality
+    assert sampled.keywords == {"normalisation": "anchor", "rows": n // 2 - 1}
+    assert affordable_orthogonality((n, d), 1.0).keywords["rows"] == FEWEST_ROWS

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icone.errors import InputError
 from icone.nn.diversity.orthogonality import orthogonality
-from icone.nn.diversity.sampled import sampled_orthogonality
+from icone.nn.diversity.sampled import affordable_orthogonality, sampled_orthogonality
 from icone.nn.diversity.side_stream import SideStream
 from icone.nn.diversity.sigreg import sigreg
 from icone.nn.diversity.variance_covariance import variance_covariance
@@ -35,6 +35,7 @@ def register_diversity(name: str, term: Callable[..., Tensor]) -> None:
 __all__ = [
     "DIVERSITY",
     "SideStream",
+    "affordable_orthogonality",
     "orthogonality",
     "register_diversity",
     "sampled_orthogonality",

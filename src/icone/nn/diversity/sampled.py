@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from icone.errors import InputError
+from icone.errors import InputError, unknown_name
+from icone.nn.diversity.orthogonality import orthogonality
 from icone.nn.diversity.table import attach_gradient, full_precision
+
+FEWEST_ROWS = 64
+"""Rows below which the estimate of a step says little about the table."""
 
 
 def sampled_orthogonality(
@@ -35,7 +40,7 @@ def sampled_orthogonality(
     True
     """
     if normalisation not in ("pair", "anchor"):
-        raise InputError(f"normalisation must be 'pair' or 'anchor', got {normalisation!r}")
+        raise unknown_name("normalisation", normalisation, ("pair", "anchor"))
     if rows < 1 or block < 1:
         raise InputError(f"rows and block must be at least 1, got rows={rows}, block={block}")
     with full_precision(table) as table:
@@ -45,6 +50,27 @@ def sampled_orthogonality(
         total, gradient = _sampled_sums(unit.detach(), chosen, block)
         factor = n / rows / (n if normalisation == "anchor" else max(n * (n - 1), 1))
         return attach_gradient(unit, total * factor, gradient.mul_(2 * factor))
+
+
+def affordable_orthogonality(shape: tuple[int, int], flops: float, *, normalisation: str = "pair") -> partial[Tensor]:
+    """`orthogonality` where its arithmetic stays within `flops`, else `sampled_orthogonality` with as many rows as do.
+
+    The exact term takes 3·N²·d floating-point operations, value and gradient together, and R sampled rows 6·R·N·d.
+    There are at least `FEWEST_ROWS`, whatever that costs.
+
+    shape: of the table, (N, d).
+
+    >>> affordable_orthogonality((1000, 128), 1e9).func.__name__
+    'orthogonality'
+    >>> affordable_orthogonality((1_000_000, 128), 1e12).keywords["rows"]
+    1302
+    """
+    if normalisation not in ("pair", "anchor"):
+        raise unknown_name("normalisation", normalisation, ("pair", "anchor"))
+    (n, d), options = shape, {"normalisation": cast(Any, normalisation)}
+    if 3 * n * n * d <= flops:
+        return partial(orthogonality, **options)
+    return partial(sampled_orthogonality, **options, rows=max(FEWEST_ROWS, int(flops / (6 * n * d))))
 
 
 def _sampled_sums(unit: Tensor, chosen: Tensor, block: int) -> tuple[Tensor, Tensor]:
