@@ -24,6 +24,7 @@ from rich.console import Console
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
 from icone.errors import InputError
+from icone.methods import METHODS
 from icone.run import replacing
 
 METRICS = ("linear_probe", "knn_5", "rankme")
@@ -80,6 +81,11 @@ class Outcome:
         return self.trained[metric] - self.untrained[metric]
 
 
+def settings_of(terms: Terms, entry: Entry) -> dict[str, Any]:
+    """The terms, but for data and encoder of a method that cannot use those of all (`Method.learning`)."""
+    return {**vars(terms), **METHODS[entry.method].learning.terms}
+
+
 def measure(terms: Terms, entry: Entry) -> Outcome:
     """Pretrain and evaluate one entry, in a temporary folder, with one thread."""
     torch.set_num_threads(1)
@@ -89,7 +95,7 @@ def measure(terms: Terms, entry: Entry) -> Outcome:
         run = Path(folder) / "run"
         try:
             pretrain(
-                **vars(terms), method=entry.method, options=entry.options, batch_size=entry.batch_size,
+                **settings_of(terms, entry), method=entry.method, options=entry.options, batch_size=entry.batch_size,
                 seed=entry.seed, probe_every=0, device="cpu", out=run, console=console,
             )  # fmt: skip
         except InputError as error:

@@ -2,12 +2,13 @@
 
     python examples/add_method.py --epochs 10
 
-The example is DCL (Yeh et al. 2022, arXiv:2110.06848): SimCLR's loss without the positive pair in the denominator.
+The example is alignment and uniformity (Wang and Isola 2020, arXiv:2005.10242), for two views.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 from pathlib import Path
 from typing import ClassVar
@@ -23,47 +24,48 @@ from icone.nn import ProjectionHead
 from icone.nn.losses import weighted_sum
 
 
-def decoupled_contrast(z: Tensor, temperature: float = 0.1) -> Tensor:
-    """The decoupled contrastive loss of two views of every sample.
+def align_and_spread(z: Tensor) -> Tensor:
+    """Alignment of the views of a sample, and uniformity of all samples on the sphere.
 
-        L = mean over views i of −⟨z_i, z_i⁺⟩/τ + log Σ_j exp(⟨z_i, z_j⟩/τ),   j: views of other samples
+        L = mean over samples of ‖z_i − z_i⁺‖² + mean over views of log mean_{i≠j} exp(−2‖z_i − z_j‖²)
 
     z: embeddings (B, 2, d) of any scale, B ≥ 2.
     """
     rows = F.normalize(z, dim=-1)
-    samples = len(rows)
     first, second = rows.unbind(1)
-    both = torch.cat([first, second])
-    logits = both @ both.T / temperature
-    own = torch.arange(samples, device=z.device).repeat(2)
-    others = logits.masked_fill(own[:, None] == own, -torch.inf)
-    positive = (first * second).sum(-1).repeat(2) / temperature
-    return (others.logsumexp(-1) - positive).mean()
+    alignment = (first - second).square().sum(-1).mean()
+    return alignment + (uniformity(first) + uniformity(second)) / 2
 
 
-class DCL(Method):
-    """Views recognise one another among the views of other samples; the positive pair is not in the denominator."""
+def uniformity(rows: Tensor) -> Tensor:
+    """Logarithm of the mean of exp(−2‖x − y‖²) over pairs of different unit vectors (B, d)."""
+    itself = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    exponents = (4 * rows @ rows.T - 4).masked_fill(itself, -torch.inf)  # ‖x − y‖² = 2 − 2⟨x, y⟩
+    return exponents.flatten().logsumexp(0) - math.log(len(rows) * (len(rows) - 1))
 
-    name: ClassVar[str] = "dcl"
-    title: ClassVar[str] = "DCL"
-    prevents_collapse: ClassVar[str] = "negatives from the batch"
+
+class AlignUniform(Method):
+    """Views of a sample agree, and samples spread over the sphere."""
+
+    name: ClassVar[str] = "align_uniform"
+    title: ClassVar[str] = "AlignUniform"
+    prevents_collapse: ClassVar[str] = "distances within the batch"
     min_batch_size: ClassVar[int] = 2
-    too_small: ClassVar[str] = "a batch of one sample has no negatives"
+    too_small: ClassVar[str] = "a batch of one sample has no other to keep away from"
 
-    def __init__(self, encoder: nn.Module, setting: Setting, *, temperature: float = 0.1, out: int = 128) -> None:
+    def __init__(self, encoder: nn.Module, setting: Setting, *, out: int = 128) -> None:
         super().__init__(encoder, setting)
-        self.temperature = temperature
         self.head = ProjectionHead([num_features(encoder), 512, out], "batch")
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        return weighted_sum(contrast=decoupled_contrast(self.head(self.encode(views)), self.temperature))
+        return weighted_sum(align_and_spread=align_and_spread(self.head(self.encode(views))))
 
 
 def main(epochs: int = 10, source: str = "synthetic:cells@32x60") -> dict[str, float]:
-    """Train DCL and IConE at batch size 4, and return the linear probe of each on held-out samples."""
+    """Train AlignUniform and IConE at batch size 4, and return the linear probe of each on held-out samples."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        for method in (DCL, METHODS["icone"]):
+        for method in (AlignUniform, METHODS["icone"]):
             out = Path(folder) / method.name
             run = icone.pretrain(
                 source,

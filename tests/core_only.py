@@ -56,6 +56,9 @@ def main(folder: Path) -> dict[str, str | None]:
     assert result["trained"]["linear_probe"] is not None
     assert "<table" in run._repr_html_()
     (folder / "volumes.zarr").mkdir()
+    (folder / "volumes.h5").write_bytes(b"")
+    (folder / "nrrd").mkdir()
+    (folder / "nrrd" / "a.nrrd").write_bytes(b"NRRD0004\n")
     for series in ("one", "two"):
         (folder / "dicom" / series).mkdir(parents=True)
         (folder / "dicom" / series / "slice.dcm").write_bytes(bytes(128) + b"DICM")
@@ -74,6 +77,8 @@ def main(folder: Path) -> dict[str, str | None]:
         "monai": sentence(lambda: build_encoder("monai:SegResNet", spatial_dims=3, in_channels=1, size=16)),
         "nnunet": sentence(lambda: build_encoder("nnunet:ResEncL", spatial_dims=3, in_channels=1, size=16)),
         "zarr": sentence(train(folder / "volumes.zarr")),
+        "hdf5": sentence(train(folder / "volumes.h5")),
+        "itk": sentence(train(folder / "nrrd")),
         "medmnist": sentence(train("medmnist:breastmnist")),
         **{name: sentence(train(folder / "images.npy", log=(name,))) for name in ("tensorboard", "wandb", "mlflow")},
     }

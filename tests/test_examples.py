@@ -66,18 +66,17 @@ def test_a_method_of_your_own() -> None:
     example = load("add_method")
     z = torch.randn(5, 2, 8, generator=torch.Generator().manual_seed(0))
     unit = F.normalize(z, dim=-1)
-    terms = []
-    for i in range(5):
-        for v in range(2):
-            others = [unit[i, v] @ unit[j, w] / 0.1 for j in range(5) for w in range(2) if j != i]
-            terms.append(torch.stack(others).logsumexp(0) - unit[i, v] @ unit[i, 1 - v] / 0.1)
-    assert example.decoupled_contrast(z).item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
+    expected = torch.stack([(unit[i, 0] - unit[i, 1]).norm() ** 2 for i in range(5)]).mean()
+    for v in range(2):
+        pairs = [torch.exp(-2 * (unit[i, v] - unit[j, v]).norm() ** 2) for i in range(5) for j in range(5) if i != j]
+        expected += torch.stack(pairs).mean().log() / 2
+    assert example.align_and_spread(z).item() == pytest.approx(expected.item(), rel=1e-5)
     try:
         found = example.main(epochs=1, source="synthetic:cells@32x20")
-        assert found.keys() == {"dcl", "icone"}
+        assert found.keys() == {"align_uniform", "icone"}
         assert all(math.isfinite(value) for value in found.values())
     finally:
-        METHODS.pop("dcl", None)
+        METHODS.pop("align_uniform", None)
 
 
 def test_a_file_format_of_your_own(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from icone.api.embed import write_embeddings
+from icone.api.embedding_table import write_embeddings
 from icone.cli import main
 from icone.data import read_labels
 from icone.run import Run

@@ -22,6 +22,8 @@ PACKAGES = {
     "cluster": "ray",
     "dicom": "pydicom",
     "zarr": "zarr",
+    "hdf5": "h5py",
+    "itk": "SimpleITK",
     "medmnist": "medmnist",
     "monai": "monai",
     "nnunet": "dynamic_network_architectures",

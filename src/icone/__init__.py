@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate
     from icone.api.export import export, from_export, load_unet
+    from icone.api.find_duplicates import find_duplicates
+    from icone.api.inspect import inspect
     from icone.api.pretrain import pretrain, pretrain_many
     from icone.errors import InputError
     from icone.methods import METHODS, AnchorTable, IConELoss
@@ -33,7 +35,9 @@ __all__ = [
     "embed",
     "evaluate",
     "export",
+    "find_duplicates",
     "from_export",
+    "inspect",
     "load_encoder",
     "load_unet",
     "pretrain",
@@ -53,7 +57,9 @@ _HOME = {
     "embed": "api.embed",
     "evaluate": "api.evaluate",
     "export": "api.export",
+    "find_duplicates": "api.find_duplicates",
     "from_export": "api.export",
+    "inspect": "api.inspect",
     "load_encoder": "api.embed",
     "load_unet": "api.export",
     "pretrain": "api.pretrain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import shlex
 import sys
@@ -11,13 +12,14 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
-from icone.config import PretrainConfig
+from icone.config import DataConfig, EncoderConfig, PretrainConfig
 from icone.errors import InputError, InterruptedRun, TrainingError, is_out_of_memory, one_line
 from icone.paper.commands import Paper
 from icone.process import configure_process
@@ -70,6 +72,62 @@ class Pretrain(PretrainConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Inspect(DataConfig, EncoderConfig):
+    """Say what would be understood of a data set, and what was guessed, before anything is trained."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …"""
+    json: bool = False
+    """Print it as JSON."""
+    device: str = "auto"
+    workers: int = 2
+    """Threads that read and decode files."""
+    cache: str = "auto"
+    """Folder that keeps what was found for `icone pretrain`, or `off`; auto: the user's cache folder."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.inspect import inspect
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data, as_json, _ = (settings.pop(name) for name in ("source", "json", "debug"))
+        found = inspect(data, **settings, console=Terminal(quiet=True) if as_json else console)
+        if as_json:
+            _say(console, json.dumps(found, indent=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch:
+    """Download data sets by name; an interrupted download goes on where it stopped, and checksums are verified."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """`medmnist:NAME@SIZE`, `paper` (the 13 sets of the paper), `imagenette@160` (natural images, 10 classes)."""
+    data_root: Path | None = None
+    """Folder for the files (default: the medmnist package's own folder, the user's data folder for others)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from icone.data.fetch import fetch
+        from icone.paper.datasets import PAPER_2D, PAPER_3D
+
+        if not self.names:
+            raise InputError("say what to fetch: medmnist:NAME@SIZE, paper or imagenette@160")
+        paper = [f"medmnist:{name}@224" for name in PAPER_2D] + [f"medmnist:{name}@64" for name in PAPER_3D]
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        for name in [one for given in self.names for one in (paper if given == "paper" else [given])]:
+            with Progress(*columns, console=console, transient=True) as bar:
+                task = bar.add_task(name, total=None)
+                show = partial(_show_download, bar, task)
+                path, source = fetch(name, self.data_root, show)
+            root = f" --data-root {shlex.quote(str(self.data_root))}" if self.data_root and source == name else ""
+            _say(console, f"{path} is there  (next: icone inspect {shlex.quote(source)}{root})")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Embed:
     """Write the features of every sample of a folder, with ids and paths."""
 
@@ -78,7 +136,15 @@ class Embed:
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to embed (default: the run's own data)."""
     out: Path = Path("embeddings.parquet")
-    """The file to write: .parquet, .npz or .csv."""
+    """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy)."""
+    labels: Path | None = None
+    """CSV with labels that are carried along (default: those of the run, for its own data)."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels."""
+    group_column: str | None = None
+    """Column of the groups."""
+    projections: tuple[Literal["umap", "tsne", "pca"], ...] = ()
+    """Add two coordinates of each of these maps."""
     dense: bool = False
     """Write the feature maps before pooling, (channels, *grid) for every sample, to an .npz file."""
     data_root: Path | None = None
@@ -98,6 +164,10 @@ class Embed:
         table = embed(
             self.run_folder,
             self.source,
+            labels=self.labels,
+            label_column=self.label_column,
+            group_column=self.group_column,
+            projections=self.projections,
             out=self.out,
             dense=self.dense,
             data_root=self.data_root,
@@ -107,8 +177,13 @@ class Embed:
             cache=self.cache,
             console=console,
         )
-        what = "feature maps" if self.dense else f"embeddings of {table.shape[1] - 2} features"
-        _say(console, f"wrote {len(table)} {what} to {self.out}")
+        features = table.filter(regex=r"^f\d+$").shape[1]
+        what = "feature maps" if self.dense else f"embeddings of {features} features"
+        also = [column for column in ("label", "group", "split") if column in table]
+        _say(
+            console,
+            f"wrote {len(table)} {what} to {self.out}" + (f", with {', '.join(also)}" if also else ""),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +215,17 @@ class Evaluate:
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder."""
     labels: Path | None = None
-    """CSV with a column of file names or ids and a column `label`."""
+    """CSV with a column of file names or ids and a column `label`; samples without a row take no part in probes."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels; several hold 0 or 1 each (multi-label)."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: by their values, which is said."""
+    test: str | None = None
+    """An external test set: probes are trained on the run's data and tested on it."""
+    test_labels: Path | None = None
+    """CSV with the labels of the external test set (default: those it brings)."""
     data: str | None = None
     """Where the run's data lies now, if it was moved."""
     data_root: Path | None = None
@@ -160,12 +245,17 @@ class Evaluate:
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
-        from icone.api.evaluate import evaluate, notes, result_table
+        from icone.api.evaluate import evaluate, notes, result_table, score_sentences
 
         result = evaluate(
             self.run_folder,
             data=self.data,
             labels=self.labels,
+            label_column=self.label_column,
+            group_column=self.group_column,
+            task=self.task,
+            test=self.test,
+            test_labels=self.test_labels,
             data_root=self.data_root,
             official_test=self.official_test,
             test_fraction=self.test_fraction,
@@ -177,11 +267,47 @@ class Evaluate:
         )
         console.print(result_table(result))
         verdict = result["verdict"]
-        for text in (verdict["headline"], *verdict["evidence"], verdict["advice"]):
+        for text in (verdict["headline"], *verdict["evidence"], *score_sentences(result), verdict["advice"]):
             if text:
                 _say(console, text)
         for note in notes(result):
             _say(console, f"note: {note}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicates:
+    """List pairs of samples that are nearly the same, and samples far from all others."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    json: Path | None = None
+    """Write the whole result to this file."""
+    data: str | None = None
+    """Where the run's data lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.find_duplicates import duplicate_tables, find_duplicates
+
+        result = find_duplicates(
+            self.run_folder,
+            data=self.data,
+            out=self.json,
+            data_root=self.data_root,
+            device=self.device,
+            cache=self.cache,
+            console=console,
+        )
+        for table in duplicate_tables(result):
+            console.print(table)
+        pairs, outliers = len(result["duplicates"]), len(result["outliers"])
+        _say(console, f"{pairs} near-duplicate pairs and {outliers} outliers among {result['samples']} samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,9 +428,12 @@ class Demo:
 
 Command = (
     Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Fetch, tyro.conf.subcommand("fetch")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Duplicates, tyro.conf.subcommand("duplicates")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Figures, tyro.conf.subcommand("figures")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
@@ -371,6 +500,10 @@ def _explained(error: Exception) -> tuple[str, int]:
         f"The traceback is in {_write_traceback(error)}: please report it",
         70,
     )
+
+
+def _show_download(bar: Any, task: Any, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total or None)
 
 
 REFUSED_BY_THE_SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)

@@ -29,10 +29,31 @@ class DataConfig:
     data_root: Path | None = None
     """Folder that holds the MedMNIST files (default: the medmnist package's own folder)."""
     labels: Path | None = None
-    """CSV with a column of file names or ids (`id`, `path`, `file` or `image`) and a column `label`."""
+    """CSV with a column of file names or ids (`id`, `path`, `file` or `image`) and a column `label`. Samples without a
+    row are not labelled."""
+    label_column: tuple[str, ...] = ()
+    """Column of --labels, or of a CSV or DataFrame that is the source, with the labels (default: label, class or
+    target). Several columns hold 0 or 1 each (multi-label); one column may hold `a|b`."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts (default: group or patient,
+    where there is one)."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: numbers that are not whole, or whole ones of very many values, are regression, labels
+    with `|` or of several columns multilabel, all others classes."""
     axes: str | None = None
-    """Arrays only: the axes of one sample, of C (channels), Z, Y and X, for example CYX, YXC or ZYX (default: by its
-    shape; an axis of 1 to 4 at either end is taken for channels)."""
+    """The axes of one sample in an array, TIFF, NIfTI, NRRD or Zarr file, of C (channels), T (time), Z, Y and X: CYX,
+    ZYX or TYX; XYZC or XYZT for a NIfTI. Beside Z, the mean over T is taken (default: what the file says; else by its
+    shape, where an axis of 1 to 4 at either end is taken for channels)."""
+    include: tuple[str, ...] = ()
+    """Folders only: take the files that one of these patterns fits, for example `*_t1.nii.gz` or `scans/*`."""
+    exclude: tuple[str, ...] = ()
+    """Folders only: leave out the files that one of these patterns fits, for example `*_mask.png` or `thumbnails`."""
+    no_labels: bool = False
+    """Take no labels from subfolders, tables or array files; those of --labels count all the same."""
+    channels_from: str | None = None
+    """Folders only: several files are the channels of one sample, for example `{id}_{t1,t2,flair}.nii.gz`."""
+    missing_channels: Literal["error", "zero"] = "error"
+    """What becomes of a sample for which --channels-from finds no file of a channel: an error, or zeros there."""
     split: Literal["train", "val", "test"] = "train"
     """Official split to read, for sources that have one."""
     size: int | None = None
@@ -242,8 +263,8 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
     """Everything about one pretraining run."""
 
     source: Annotated[str, tyro.conf.Positional]
-    """A folder of images or volumes, an .npy/.npz/.zarr file, a CSV with a column `path`, `medmnist:NAME@SIZE` or
-    `synthetic:NAME`."""
+    """A folder of images or volumes, an .npy/.npz/.zarr/.h5 file (one array in it: FILE.h5:/PATH), a CSV with a column
+    `path`, `medmnist:NAME@SIZE` or `synthetic:NAME`."""
 
     def __post_init__(self) -> None:
         """Refuse what no run can use; what depends on the data is checked where it is known."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from icone.api.embed import write_embeddings
+from icone.api.embedding_table import write_embeddings
 from icone.data import read_labels
-from icone.data.labels import class_names, read_columns
+from icone.data.labels import class_names, read_columns, read_label_table
 from icone.errors import InputError, printable
 
 IDS = ("a/1.png", "a/2.png", "b/3.nii.gz")
@@ -48,18 +48,44 @@ def test_numbers_address_array_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,label\n1,x\n2,y\n3,x\nghost,x\n", r"labels 1 samples that are not in the data.*\(ghost\)"),
-        ("id,label\n1,x\n", r"no row for 2 of 3 samples \(a/2\.png, b/3\.nii\.gz\)"),
+        ("id,label\nghost,x\n", r"labels 1 samples that are not in the data.*\(ghost\)"),
         ("id,label\n1,x\n1.png,y\n2,y\n3,x\n", "two labels: x and y"),
         ("id,colour\n1,x\n", "needs a column named label or class or target; it has: id, colour"),
         ("what,label\n1,x\n", "needs a column named id or path"),
         ("id,label\n1\n", "too few columns: 1"),
-        ("id,label\nelsewhere/2.png,x\n1,x\n3,x\n", r"not in the data.*elsewhere/2\.png"),
+        ("id,label\nelsewhere/2.png,x\n", r"not in the data.*elsewhere/2\.png"),
     ],
 )
 def test_tables_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_labels(table(tmp_path, text), IDS)
+
+
+def test_partial_labels_and_rows_of_other_samples(tmp_path: Path) -> None:
+    found = read_label_table(table(tmp_path, "id,label\n1,x\nghost,y\n"), IDS)
+    assert found.labels == ("x", None, None)
+    assert "1 rows of" in found.notes[0]
+    assert "such as ghost" in found.notes[0]
+
+
+def test_columns_of_labels_and_groups(tmp_path: Path) -> None:
+    path = table(tmp_path, "id,label,Age,cyst,stone,patient\n1,x,4.5,1,1,P\n2,y,7,0,0,P\n3,x,,,,Q\n")
+    assert read_label_table(path, IDS, ["age"]).labels == ("4.5", "7", None)
+    several = read_label_table(path, IDS, ["cyst", "stone"])
+    assert several.labels == ("cyst|stone", "|", None)
+    assert several.groups == ("P", "P", "Q")
+    assert "column patient" in several.notes[0]
+    by_label = read_label_table(path, IDS, group_column="label")
+    assert (by_label.labels, by_label.groups) == (("x", "y", "x"),) * 2
+    with pytest.raises(InputError, match=r"no column weight \(--label-column\); it has: id, label, Age"):
+        read_label_table(path, IDS, ["weight"])
+    with pytest.raises(InputError, match=r"row 1 of .* has '4\.5' in the column age: .* 0 or 1 each"):
+        read_label_table(path, IDS, ["age", "cyst"])
+    assert read_label_table(table(tmp_path, "id,well\n1,A\n"), IDS, group_column="well") == (
+        None,
+        ("A", None, None),
+        (),
+    )
 
 
 def test_ambiguous_names_need_the_whole_id(tmp_path: Path) -> None:
@@ -102,14 +128,14 @@ def test_numbers_are_ordered_by_value_at_any_length() -> None:
     [
         (b"", "it is empty"),
         (b"\xef\xbb\xbf \n", "it is empty"),
-        (b"id,label\n", r"no row for 3 of 3 samples"),
+        (b"id,label\n", r"no row for any of the 3 samples"),
         (b"id,label\n1,\xe9\n", "it is not UTF-8 .* save the table as CSV in UTF-8"),
         ("id,label\n1,x\n".encode("utf-16"), "it is not UTF-8 .* save the table as CSV in UTF-8"),
         ("id,label\n1,x\n".encode("utf-16-le"), "it holds NUL bytes; save the table as CSV in UTF-8"),
         (b"id,label\n1,x\0y\n2,x\n3,x\n", "it holds NUL bytes"),
-        (b'id,label\n1,"x\n2,y\n3,x\n', "no row for 2 of 3 samples"),
+        (b'id,label\n1,"x\n2,y\n3,x\n', "a quote is opened and never closed"),
         (b"id,label\n" + b"9" * 200_000 + b",x\n", r"\(9{100}…\)"),
-        (b"id,label\n1," + b"x" * 200_000 + b"\n1,y\n", "gives 1 two labels: x{100}… and y"),
+        (b"id,label\n1," + b"x" * 200_000 + b"\n1,y\n", "gives a/1.png two labels: x{100}… and y"),
         (b"id,label\n" + b"x" * 200_000, "too few columns: x{100}…$"),
         (b"x" * 200_000, "needs a column named id .*: x{100}…$"),
         (b"id,label\n\\,x\n", r"not in the data"),

@@ -18,6 +18,7 @@ from icone.data import load_data
 from icone.errors import CollapseError, InputError
 from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
 from icone.evaluation.verdict import judge_live
+from icone.report.content import live_warnings
 from icone.run import Run
 from icone.training.checkpoint import load_state
 from icone.training.progress import PlainDisplay
@@ -167,6 +168,10 @@ def test_a_collapsing_run_is_told_once_and_goes_on(tmp_path: Path) -> None:
     run = pretrain(**COLLAPSING, out=tmp_path / "run", console=said)
     text = said.file.getvalue()  # type: ignore[attr-defined]
     assert text.count("warning: the run is collapsing") == 1
+    warned = [row["geometry"].get("warning") for row in run.history if "geometry" in row]
+    assert warned[0] is None  # two in a row
+    assert warned[-1] == "collapsed"
+    assert any("found collapsed" in text for text in live_warnings(run))
     assert "--lr" in text
     assert len(run.history) == COLLAPSING["epochs"]
 
@@ -207,6 +212,28 @@ def test_the_alarm_needs_two_in_a_row(before: list[Any], figures: list[Any], sto
         except CollapseError:
             stopped.append(row["epoch"])
     assert stopped == ([1 + len(figures)] if stops else [])
+
+
+WORSE = GOOD | {f"untrained_{name}": value for name, value in GOOD.items()} | {
+    "recognition": 0.6, "recognition_error": 0.01, "untrained_recognition": 0.8, "untrained_recognition_error": 0.01,
+    "rankme": 30.0,
+}  # fmt: skip
+
+
+def test_a_run_below_its_untrained_encoder_is_told_once_and_never_stopped() -> None:
+    console = quiet()
+    alarm = CollapseAlarm(PlainDisplay(console), stop=True)
+    better = WORSE | {"recognition": 0.85}
+    for epoch, geometry in enumerate([WORSE, better, WORSE, WORSE, WORSE]):
+        alarm.end_epoch({"epoch": epoch, "geometry": geometry})
+        said = console.file.getvalue()  # type: ignore[attr-defined]
+        assert said.count("below its untrained encoder") == (epoch >= 3)
+    assert "(epoch 4): Training made the features worse" in said
+    assert "60 % of the cases (80 % before" in said
+    taught = CollapseAlarm(PlainDisplay(console), stop=True, taught=True)
+    for epoch in range(3):
+        taught.end_epoch({"epoch": epoch, "geometry": WORSE})
+    assert console.file.getvalue() == said  # type: ignore[attr-defined]
 
 
 def test_a_warning_with_brackets_is_printed_as_it_is() -> None:

@@ -9,15 +9,27 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from icone.encoders import build_encoder
+from icone.encoders import build_encoder, num_features
 from icone.errors import InputError
 from icone.methods import METHODS, Method, Setting, build_method, method_options, option_texts, parse_options
 
 INSTANCES, CLASSES, EPOCHS = 7, 3, 10
-SAMPLE_SHAPES = {"points": (5,), "image": (1, 64, 64), "volume": (1, 16, 16, 16)}
+SAMPLE_SHAPES = {"points": (5,), "image": (1, 64, 64), "tokens": (1, 64, 64), "volume": (1, 16, 16, 16)}
+KINDS = {
+    "features": ("points", "image", "volume"),
+    "feature map": ("volume", "image", "tokens"),
+    "tokens": ("tokens",),
+}
+"""Encoders by what a method reads of them; the first is what it is tested with where one is enough."""
 
 ALL = pytest.mark.parametrize("name", list(METHODS))
-ON_EVERY_INPUT = pytest.mark.parametrize("kind", list(SAMPLE_SHAPES))
+WITH_EVERY_ENCODER = pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name, method in METHODS.items() for kind in KINDS[method.reads]]
+)
+
+
+def simplest(name: str) -> str:
+    return KINDS[METHODS[name].reads][0]
 
 
 def make_encoder(kind: str) -> nn.Module:
@@ -25,6 +37,8 @@ def make_encoder(kind: str) -> nn.Module:
         return build_encoder(in_channels=5, spatial_dims=0, features=16)
     if kind == "image":  # with BatchNorm
         return build_encoder("test_resnet", in_channels=1, spatial_dims=2, size=64)
+    if kind == "tokens":
+        return build_encoder("test_vit", in_channels=1, spatial_dims=2, size=64)
     return build_encoder("resnet10_3d", in_channels=1, spatial_dims=3, size=16, width=0.125, features=16, norm="group")
 
 
@@ -33,8 +47,9 @@ def small_options(name: str) -> tuple[str, ...]:
     return option_texts(METHODS[name].small_options)
 
 
-def make_setting(batch_size: int, num_views: int = 2) -> Setting:
+def make_setting(batch_size: int, num_views: int = 2, kind: str = "points") -> Setting:
     return Setting(
+        sample_shape=SAMPLE_SHAPES[kind],
         num_instances=INSTANCES,
         batch_size=batch_size,
         num_views=num_views,
@@ -44,9 +59,10 @@ def make_setting(batch_size: int, num_views: int = 2) -> Setting:
     )
 
 
-def make_method(name: str, kind: str = "points", batch_size: int = 4, num_views: int = 2) -> Method:
+def make_method(name: str, kind: str | None = None, batch_size: int = 4, num_views: int = 2) -> Method:
     torch.manual_seed(0)
-    return build_method(name, make_encoder(kind), make_setting(batch_size, num_views), small_options(name))
+    kind = kind or simplest(name)
+    return build_method(name, make_encoder(kind), make_setting(batch_size, num_views, kind), small_options(name))
 
 
 def make_batch(kind: str, batch_size: int, num_views: int = 2, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,8 +94,7 @@ def train(method: Method, kind: str, batch_size: int, steps: range) -> list[Tens
     return losses
 
 
-@ALL
-@ON_EVERY_INPUT
+@WITH_EVERY_ENCODER
 def test_smallest_batch_is_finite_and_reaches_the_encoder(name: str, kind: str) -> None:
     smallest = METHODS[name].min_batch_size
     method = make_method(name, kind, smallest)
@@ -106,6 +121,9 @@ def test_smallest_batches_are_the_ones_of_the_literature() -> None:
         "byol",
         "vicreg",
         "supcon",
+        "sogclr",
+        "lejepa",
+        "dcl",
     }
 
 
@@ -117,8 +135,9 @@ def test_one_view_is_refused(name: str) -> None:
 
 @ALL
 def test_asks_for_labels_only_where_it_needs_them(name: str) -> None:
-    unlabelled = Setting(num_instances=INSTANCES, batch_size=4)
-    encoder = make_encoder("points")
+    kind = simplest(name)
+    unlabelled = Setting(num_instances=INSTANCES, batch_size=4, sample_shape=SAMPLE_SHAPES[kind])
+    encoder = make_encoder(kind)
     if METHODS[name].needs_labels:
         with pytest.raises(InputError, match="needs a label"):
             build_method(name, encoder, unlabelled)
@@ -126,8 +145,7 @@ def test_asks_for_labels_only_where_it_needs_them(name: str) -> None:
         build_method(name, encoder, unlabelled, small_options(name))
 
 
-@ALL
-@ON_EVERY_INPUT
+@WITH_EVERY_ENCODER
 def test_state_round_trips_to_the_same_losses(name: str, kind: str) -> None:
     method = make_method(name, kind)
     train(method, kind, 4, range(2))
@@ -135,19 +153,18 @@ def test_state_round_trips_to_the_same_losses(name: str, kind: str) -> None:
     ahead = train(method, kind, 4, range(2, 4))
 
     torch.manual_seed(99)  # other initial weights, queues, copies
-    restored = build_method(name, make_encoder(kind), make_setting(4), small_options(name))
+    restored = build_method(name, make_encoder(kind), make_setting(4, kind=kind), small_options(name))
     restored.load_state_dict(saved)
     assert train(restored, kind, 4, range(2, 4)) == ahead
 
 
 @ALL
 def test_same_seed_same_losses(name: str) -> None:
-    first, second = (train(make_method(name), "points", 4, range(3)) for _ in range(2))
+    first, second = (train(make_method(name), simplest(name), 4, range(3)) for _ in range(2))
     assert first == second
 
 
-@ALL
-@ON_EVERY_INPUT
+@WITH_EVERY_ENCODER
 def test_short_last_batch_trains(name: str, kind: str) -> None:
     method = make_method(name, kind, batch_size=4)
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.01)
@@ -162,7 +179,7 @@ def test_short_last_batch_trains(name: str, kind: str) -> None:
 @ALL
 def test_takes_more_than_two_views(name: str) -> None:
     method = make_method(name, num_views=4)
-    loss = method(*make_batch("points", 4, num_views=4), torch.tensor(0.5))["loss"]
+    loss = method(*make_batch(simplest(name), 4, num_views=4), torch.tensor(0.5))["loss"]
     loss.backward()
     assert loss.isfinite()
 
@@ -170,7 +187,7 @@ def test_takes_more_than_two_views(name: str) -> None:
 @ALL
 def test_never_waits_for_the_device(name: str, no_host_traffic: type[TorchDispatchMode]) -> None:
     method = make_method(name)
-    batch, progress = make_batch("points", 4), torch.tensor(0.5)
+    batch, progress = make_batch(simplest(name), 4), torch.tensor(0.5)
     with no_host_traffic():
         method(*batch, progress)["loss"].backward()
         method.after_step(progress)
@@ -180,9 +197,9 @@ def test_never_waits_for_the_device(name: str, no_host_traffic: type[TorchDispat
 def test_encoder_needs_no_index_and_is_the_one_given(name: str) -> None:
     method = make_method(name)
     before = copy.deepcopy(method.encoder)
-    train(method, "points", 4, range(2))
-    x = torch.randn(3, 5)
-    assert method.encoder(x).shape == (3, 16)
+    train(method, simplest(name), 4, range(2))
+    x = torch.randn(3, *SAMPLE_SHAPES[simplest(name)])
+    assert method.encoder(x).shape == (3, num_features(before))
     assert not torch.equal(method.encoder(x), before(x))
 
 
@@ -191,7 +208,9 @@ def test_the_encoders_are_the_one_given_and_its_moving_copies(name: str) -> None
     """Not a head or classifier that happens to be of the encoder's type."""
     encoder: nn.Module = nn.Linear(5, 16)
     encoder.num_features = 16  # type: ignore[assignment]
-    method = build_method(name, encoder, make_setting(4), small_options(name))
+    kind = simplest(name)
+    encoder = encoder if kind == "points" else make_encoder(kind)
+    method = build_method(name, encoder, make_setting(4, kind=kind), small_options(name))
     copies = [
         child for part, child in method.named_children() if part in ("key_encoder", "target_encoder", "teacher_encoder")
     ]
@@ -221,7 +240,7 @@ def test_per_instance_tables_have_one_row_per_instance(name: str) -> None:
 def test_copies_are_not_trained(name: str) -> None:
     """Moving copies hold no gradient, so that neither the optimizer nor clipping touches them."""
     method = make_method(name)
-    method(*make_batch("points", 4), torch.tensor(0.5))["loss"].backward()
+    method(*make_batch(simplest(name), 4), torch.tensor(0.5))["loss"].backward()
     copies = [p for n, p in method.named_parameters() if n.startswith(("key_", "target_", "teacher_"))]
     assert bool(copies) == (name in {"moco", "byol", "dino"})
     assert not any(p.requires_grad or p.grad is not None for p in copies)

@@ -29,11 +29,16 @@ POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x20", "epochs": 2, "pro
 
 def engine(method: str, device: str = "cpu", **settings: Any) -> EagerEngine:
     torch.manual_seed(0)
-    config = PretrainConfig(**{**POINTS, "method": method, **settings})
+    data_of = {} if METHODS[method].reads == "features" else {"source": "synthetic:cells@32x20", "size": 32}
+    config = PretrainConfig(**{**POINTS, **data_of, "method": method, **settings})
     data = load_data(config)
-    encoder = build_encoder(in_channels=2, spatial_dims=0)
-    setting = Setting(num_instances=20, batch_size=4, labels=data.train.labels, num_classes=5)
-    views = build_views(config, spatial_dims=0, channels=2, size=())
+    channels, size = data.preparation.channels, data.preparation.size
+    kind: dict[str, Any] = {"in_channels": channels, "spatial_dims": len(size), "size": size}
+    encoder = build_encoder("test_vit" if size else "auto", **kind)
+    setting = Setting(
+        num_instances=20, batch_size=4, labels=data.train.labels, num_classes=5, sample_shape=(channels, *size)
+    )
+    views = build_views(config, spatial_dims=len(size), channels=channels, size=size)
     step = TrainStep(build_method(method, encoder, setting, ()), views, config, 10, torch.device("cpu"))
     loader = Loader(data.train, 4, seed=0)
     loader.begin(0)

@@ -122,17 +122,33 @@ def test_gray_images_get_what_makes_sense() -> None:
     assert all("RGB" in reason for reason in described["left_out"].values())
 
 
-def test_contrast_of_many_channels_is_about_the_mean_of_all() -> None:
-    config = dataclasses.replace(OFF, jitter=1.0, brightness=0.0, contrast=0.4)
-    images = photo_like(16, 5, (24, 24))
-    pipeline = ImagePipeline(config, channels=5, size=(24, 24))
+@pytest.mark.parametrize("channels", [2, 5, 40])
+def test_many_channels_get_a_brightness_and_a_contrast_each(channels: int) -> None:
+    config = dataclasses.replace(OFF, jitter=1.0, brightness=0.4, contrast=0.4)
+    images = photo_like(16, channels, (24, 24))
+    pipeline = ImagePipeline(config, channels=channels, size=(24, 24))
     drawn = pipeline.draw(16, images.device)
+    assert drawn.channel_factors is not None
     views = pipeline.transform(images, drawn) * GRAY_STD + GRAY_MEAN
-    stored = images.double() / 255
-    factor = drawn.factors[:, 1, None, None, None].double()
-    expected = (factor * stored + (1 - factor) * stored.mean((1, 2, 3), keepdim=True)).clamp(0, 1)
-    torch.testing.assert_close(views.double(), expected, rtol=0, atol=1e-6)
-    assert (factor - 1).abs().max() > 0.3
+    for view, image, order, factors in zip(views, images, drawn.order, drawn.channel_factors, strict=True):
+        for channel in range(channels):
+            picture = image[channel : channel + 1].float() / 255
+            for operation in order.tolist():
+                adjust = ADJUST[operation]
+                picture = adjust(picture, factors[operation, channel].item())
+            torch.testing.assert_close(view[channel : channel + 1], picture, rtol=0, atol=2e-6)
+    assert drawn.channel_factors.std(dim=2).min() > 0  # not one factor for all
+    assert set(drawn.order[:, 0].tolist()) == {0, 1}
+
+
+def test_channels_that_are_no_colours_keep_their_number_of_random_draws() -> None:
+    """Gray and RGB images draw what they always drew; steps that need colours say why they are left out."""
+    for channels, expected in ((1, None), (3, None), (4, (8, 2, 4))):
+        drawn = ImagePipeline(ImageViews(), channels=channels, size=(24, 24)).draw(8, torch.device("cpu"))
+        assert (None if drawn.channel_factors is None else tuple(drawn.channel_factors.shape)) == expected
+    left_out = ImagePipeline(ImageViews(), channels=40, size=(24, 24)).describe()["left_out"]
+    assert isinstance(left_out, dict)
+    assert set(left_out) == {"saturation", "hue", "grayscale"}
 
 
 def test_blur_kernel_is_cut_to_what_a_small_image_can_mirror() -> None:

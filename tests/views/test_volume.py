@@ -31,7 +31,8 @@ def reference(volume: Tensor, drawn: VolumeParameters, n: int, plane: tuple[int,
     view = F.interpolate(crop[None], tuple(size), mode="trilinear", align_corners=False)
     view = view.flip([2 + axis for axis in range(3) if drawn.flipped[n, axis]])
     view = torch.rot90(view, k, (2 + plane[0], 2 + plane[1]))
-    view = (view + drawn.shift[n]) * drawn.contrast[n]
+    shift, contrast = (one.reshape(-1, 1, 1, 1) for one in (drawn.shift[n], drawn.contrast[n]))
+    view = (view + shift) * contrast
     if drawn.noise is not None:
         view = view + drawn.noise_sigma[n] * drawn.noise[n]
     if drawn.blurred[n]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import itertools
 import os
 import re
@@ -24,7 +25,7 @@ from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forwa
 from icone.encoders.pretrained import LOADED_WEIGHTS
 from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
-from icone.methods import Method, Setting, build_method, method_class, option_texts, register
+from icone.methods import Method, Setting, build_method, chosen_options, method_class, option_texts, register
 from icone.nn import convert_batch_norm
 from icone.recipe import DIVERSITY_FLOPS, initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
@@ -133,6 +134,21 @@ def make_views(config: PretrainConfig, preparation: Preparation, given: Given = 
     )
 
 
+def make_training_views(config: PretrainConfig, preparation: Preparation, given: Given = NOTHING) -> Views:
+    """The pipeline that training draws from: crops, flips and turns alone where the method's option says so.
+
+    Evaluation keeps `make_views`, so that recognition compares methods by the same views. Views that were given as an
+    object are left as they are.
+    """
+    options = chosen_options(config.method, config.options, config.recipe)
+    if options.get("intensity_views", True):
+        return make_views(config, preparation, given)
+    image_views = dataclasses.replace(config.image_views, jitter=0.0, grayscale=0.0, blur=0.0)
+    volume_views = dataclasses.replace(config.volume_views, shift=0.0, contrast=(1.0, 1.0), noise=0.0, blur=0.0)
+    weaker = dataclasses.replace(config, image_views=image_views, volume_views=volume_views)
+    return make_views(weaker, preparation, given)
+
+
 def give_again(what: str, described: str) -> InputError:
     """Say that a run needs an object again."""
     name = described.removeprefix(OBJECT)
@@ -169,6 +185,7 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
         epochs=config.epochs,
         diversity_flops=_diversity_flops(encoder, config, preparation),
         initial_scale=initial_scale(config.lr, config.recipe),
+        sample_shape=(preparation.channels, *preparation.size),
         labels=train.labels if (train.labels >= 0).all() else None,
         num_classes=len(train.class_names),
     )

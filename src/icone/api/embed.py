@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
@@ -26,19 +27,19 @@ from icone.api.build import (
     own_randomness,
     pick_device,
 )
+from icone.api.embedding_table import FORMATS, feature_table, import_anndata, write_embeddings
 from icone.config import PretrainConfig, is_object
-from icone.data import Dataset, Preparation, load_for_inference
-from icone.data.labels import without_formula
+from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
-from icone.errors import InputError, printable
+from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract, extract_maps
+from icone.evaluation.projection import ProjectionName, project
 from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
 from icone.terminal import Terminal
 from icone.training.context import kept_random_state
 from icone.validation import check_arguments, check_target
 from icone.views import PlainViews, Views
 
-FORMATS = (".parquet", ".npz", ".csv")
 CALIBRATION_VIEWS = 2
 """Random views of every sample that calibrates: the fewest that a run trains on."""
 CALIBRATION_SEED = 30_000
@@ -104,6 +105,10 @@ def embed(
     *,
     encoder: nn.Module | None = None,
     views: Any = None,
+    labels: Any = None,
+    label_column: tuple[str, ...] = (),
+    group_column: str | None = None,
+    projections: tuple[ProjectionName, ...] = (),
     out: str | Path | None = None,
     dense: bool = False,
     data_root: Path | None = None,
@@ -116,8 +121,12 @@ def embed(
     """Embeddings of whatever `icone.pretrain` can train on (default: the run's own data), one row per sample.
 
     `encoder` and `views` are for runs that were given theirs as Python objects, as for `load_encoder`. Columns: `id`,
-    `path`, and the features `f0`, `f1`, …. With `out`, written as .parquet, .npz or .csv; control characters and bytes
-    that are not UTF-8 in names are written as backslash escapes.
+    `path`; `label`, `group` and `split`, where they are known; the features `f0`, `f1`, …; and two coordinates of each
+    of the `projections` (`umap0`, `umap1`). Labels and groups are those of the source, of the run for its own data, or
+    of `labels` (a CSV or an object). `split` is the part that the run gave its own samples, or what the source says.
+
+    With `out`, written as .parquet, .npz, .csv or .h5ad (AnnData: features in `X`, the rest in `obs` and `obsm`);
+    control characters and bytes that are not UTF-8 in names are written as backslash escapes.
 
     With `dense`, `out` is an .npz file that gets the feature maps before pooling: `features` (N, channels, *grid),
     float32, with `id` and `path` in the same order. The table that is returned then has no features.
@@ -134,22 +143,66 @@ def embed(
     if target is not None:
         check_target(target)
         refuse_own_file(target)
-    data = run.config.source if source is None else source
-    config = dataclasses.replace(run.config, labels=None, skip_unreadable=skip_unreadable)
+    if target is not None and target.suffix == ".h5ad":
+        import_anndata()  # refuses before any work where it is not installed
+    config = _embedding_config(run, source is None, labels, tuple(label_column), group_column, console)
+    config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
+    if source is not None:  # patterns choose among the files of the run's own folder
+        config = dataclasses.replace(config, include=(), exclude=())
     if cache is not None:
         config = dataclasses.replace(config, cache=cache)
     if data_root is not None:
         config = dataclasses.replace(config, data_root=data_root)
     frozen = load_encoder(run, device, encoder=encoder, views=views)
     with memory_errors():
-        dataset = load_with_notes(data, config, frozen.preparation, console)
+        given_labels = None if isinstance(labels, (str, os.PathLike)) else labels
+        opened = open_source(run.config.source if source is None else source, config, given_labels)
+        dataset = load_with_notes(opened, config, frozen.preparation, console)
         if dense and target is not None:
             return _write_feature_maps(frozen, dataset, target, batch_size, console)
         features = extract_with_progress(frozen, dataset, batch_size, console)
-    table = feature_table(dataset, features)
+        table = feature_table(dataset, features, splits_of(run, dataset, is_own=source is None))
+        for name in projections:
+            xy = project(features, name).xy
+            table = table.assign(**{f"{name}{axis}": xy[:, axis] for axis in (0, 1)})
     if target is not None:
         write_embeddings(table, target)
     return table
+
+
+def _embedding_config(
+    run: Run,
+    is_own: bool,
+    labels: Any,
+    label_column: tuple[str, ...],
+    group_column: str | None,
+    console: Console,
+) -> PretrainConfig:
+    """The run's configuration with the labels of what is embedded: its own, or those that are given."""
+    config = run.config
+    if labels is None and is_own and config.labels is not None and not config.labels.is_file():
+        console.print(f"note: {config.labels} is no longer there: labels and groups are left out", soft_wrap=True)
+        return dataclasses.replace(config, labels=None, label_column=(), group_column=None)
+    kept = labels is None and is_own
+    return dataclasses.replace(
+        config,
+        labels=Path(labels) if isinstance(labels, (str, os.PathLike)) else config.labels if kept else None,
+        label_column=label_column or (config.label_column if kept else ()),
+        group_column=group_column or (config.group_column if is_own else None),
+        task=config.task if kept else "auto",
+    )
+
+
+def splits_of(run: Run, dataset: Dataset, is_own: bool) -> list[str] | None:
+    """The split of every sample, or None where nothing is known."""
+    assigned = dataset.source.assigned
+    found = ["" if assigned is None else assigned[position] for position in dataset.positions]
+    if is_own:
+        of_run = dict.fromkeys(run.instances["ids"], "train") | dict.fromkeys(run.instances["test_ids"], "test")
+        if run.config.split != "train":
+            of_run |= dict.fromkeys(run.instances["ids"], run.config.split)
+        found = [of_run.get(name, split) for name, split in zip(dataset.ids, found, strict=True)]
+    return found if any(found) else None
 
 
 def load_with_notes(
@@ -170,21 +223,11 @@ def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: 
         return extract(encoder, dataset, batch_size, lambda done, _: bar.update(task, completed=done))
 
 
-def feature_table(dataset: Dataset, features: np.ndarray) -> pd.DataFrame:
-    columns = pd.DataFrame(features, columns=[f"f{i}" for i in range(features.shape[1])])
-    return pd.concat([_names(dataset), columns], axis=1)
-
-
-def _names(dataset: Dataset) -> pd.DataFrame:
-    paths = ["" if path is None else printable(str(path)) for path in dataset.paths]
-    return pd.DataFrame({"id": list(dataset.ids), "path": paths})
-
-
 def _write_feature_maps(
     encoder: FrozenEncoder, dataset: Dataset, target: Path, batch_size: int, console: Console
 ) -> pd.DataFrame:
     """Write an .npz file batch by batch, whole or not at all: what NumPy's `savez` writes, without having it all."""
-    names = _names(dataset)
+    names = feature_table(dataset, np.empty((len(dataset), 0), np.float32))
     with (
         replacing(target) as temporary,
         zipfile.ZipFile(temporary, "w") as archive,
@@ -202,22 +245,3 @@ def _write_feature_maps(
                     np.lib.format.write_array_header_1_0(file, header)
                 file.write(maps.astype("<f4").tobytes())
     return names
-
-
-def write_embeddings(table: pd.DataFrame, target: Path) -> None:
-    """Write the table whole or not at all, in the format of the name's ending.
-
-    In a CSV, an id or path that a spreadsheet would run as a formula begins with an apostrophe. Tables of labels may
-    hold such ids: they are found with and without it.
-    """
-    with replacing(target) as temporary:
-        if target.suffix == ".parquet":
-            table.to_parquet(temporary, index=False)
-        elif target.suffix == ".csv":
-            safe = {column: table[column].map(without_formula) for column in ("id", "path")}
-            table.assign(**safe).to_csv(temporary, index=False)
-        else:
-            features = table.filter(regex=r"^f\d+$").to_numpy(np.float32)
-            ids, paths = (table[column].to_numpy(str) for column in ("id", "path"))
-            with temporary.open("wb") as file:
-                np.savez_compressed(file, id=ids, path=paths, features=features)

@@ -23,11 +23,12 @@ from icone.api.build import (
     autocast_dtype,
     describe_objects,
     make_method,
-    make_views,
+    make_training_views,
     memory_errors,
     own_randomness,
     pick_device,
 )
+from icone.api.inspect import show_summary
 from icone.config import OBJECT, EncoderConfig, PretrainConfig, differences, different_data, from_json, is_object
 from icone.data import (
     DIGEST_VERSION,
@@ -75,6 +76,7 @@ def pretrain(
     method: Any = "icone",
     options: Any = (),
     labels: Any = None,
+    groups: Any = None,
     callbacks: Sequence[Callback | Callable[[Row], object]] = (),
     out: str | Path | None = None,
     resume: bool = False,
@@ -94,6 +96,7 @@ def pretrain(
     - `method`: a name, a class, or an instance that was built for this data.
     - `options`: settings of the method, as a dictionary or as texts `name=value`.
     - `labels`: a CSV, a sequence with one label per sample, or a mapping from ids to labels.
+    - `groups`: the group of every sample (patient, well), a sequence or a mapping from ids; no split parts a group.
     - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
     - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …).
 
@@ -118,8 +121,9 @@ def pretrain(
     with own_randomness(pick_device(config.device)), memory_errors(config):
         if going_on:
             going_on.changes(load_book(run), config, run)
-        data = _load(config, console, source, given_labels)
+        data = _load(config, console, source, given_labels, groups)
         parts = _build(config, data.data, given, from_state=bool(going_on))
+        show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         with run.locked(), choose_display(console) as display:
             check_start(run, resume, extend)  # somebody may have been quicker
             one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
@@ -155,6 +159,7 @@ def pretrain_many(
     together = [waiting] if side_by_side else [[one] for one in waiting]
     with own_randomness(device), memory_errors(first):
         data = _load(first, console, first.source)
+        show_summary(data.data.summary, first, None, device, console)
         for group in together:
             _train_together(group, data, resume, console)
     return runs
@@ -186,7 +191,7 @@ def default_folder(source: str) -> Path:
     """
     if is_object(source):
         return Path("runs") / source.removeprefix(OBJECT).split()[0].lower()
-    return Path("runs") / (Path(source.rsplit(":", 1)[-1]).stem or "run")
+    return Path("runs") / (Path(source.partition(":/")[0].rsplit(":", 1)[-1]).stem or "run")
 
 
 def check_start(run: Run, resume: bool, extend: bool) -> None:
@@ -351,7 +356,7 @@ def _build(config: PretrainConfig, data: Data, given: Given = NOTHING, *, from_s
     method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
-    return _Parts(method.to(device), make_views(config, data.preparation, given).to(device), loader)
+    return _Parts(method.to(device), make_training_views(config, data.preparation, given).to(device), loader)
 
 
 def _callbacks(
@@ -372,12 +377,13 @@ def _callbacks(
         sample_bytes=dataset.preparation.nbytes,
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
-    return [probe, *loggers, CollapseAlarm(display, stop=config.stop_on_collapse)]
+    alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
+    return [probe, *loggers, alarm]
 
 
-def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None) -> _Known:
+def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None, groups: Any = None) -> _Known:
     with console.status("reading data") as status:
-        opened = open_source(source, config, labels)
+        opened = open_source(source, config, labels, groups)
         data = load_data(
             config,
             source=opened,
@@ -394,8 +400,6 @@ def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = N
         memory.save()
         if data.train.images is not None or data.train.prepared is not None:
             data.source.close()
-    for note in data.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
     return _Known(data, dict(zip(data.train.ids, digests, strict=True)))
 
 

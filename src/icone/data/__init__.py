@@ -7,13 +7,14 @@ from icone.data.formats.registry import register_format
 from icone.data.identity import DIGEST_VERSION, DigestMemory, InstanceChange, compare_instances, file_digest
 from icone.data.inspection import Facts, Inspection, Problem, inspect_source
 from icone.data.labels import read_labels
-from icone.data.load import Data, check_outside, load_data, load_for_inference
+from icone.data.load import Data, check_outside, inspect_data, load_data, load_for_inference
 from icone.data.loader import Batch, Loader, larger_last_batch, where_samples_are
 from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
 from icone.data.sources.folder import read_sample
 from icone.data.sources.registry import open_source
 from icone.data.splits import grouped_split, imbalanced_subset, stratified_split, stratified_subset
+from icone.data.summary import Summary
 
 __all__ = [
     "DIGEST_VERSION",
@@ -31,12 +32,14 @@ __all__ = [
     "Problem",
     "Sample",
     "Source",
+    "Summary",
     "cache_folder",
     "check_outside",
     "compare_instances",
     "file_digest",
     "grouped_split",
     "imbalanced_subset",
+    "inspect_data",
     "inspect_source",
     "larger_last_batch",
     "load_data",

@@ -50,7 +50,7 @@ class Dataset:
         self.ids: tuple[str, ...] = tuple(source.ids[p] for p in self.positions)
         self.paths: tuple[Path | None, ...] = tuple(source.paths[p] for p in self.positions)
         self.groups = None if source.groups is None else tuple(source.groups[p] for p in self.positions)
-        self.class_names = class_names(source.labels or ())
+        self.class_names = source_classes(source)
         self.labels = torch.from_numpy(integer_labels(source)[list(self.positions)])
         self.images: Tensor | None = None
         if resident:
@@ -94,9 +94,12 @@ def prepare_sample(source: Source, preparation: Preparation, position: int) -> T
         return preparation(source.read(position))
 
 
+def source_classes(source: Source) -> tuple[str, ...]:
+    """The classes of a source in order; none where its labels are numbers, or several per sample."""
+    return class_names(source.labels or ()) if source.task == "classification" else ()
+
+
 def integer_labels(source: Source) -> Integers:
     """The class of every sample of a source as an index into its class names, -1 where there is none."""
-    if source.labels is None:
-        return np.full(len(source), -1, dtype=np.int64)
-    index: dict[str | None, int] = {name: i for i, name in enumerate(class_names(source.labels))}
-    return np.array([index.get(label, -1) for label in source.labels], dtype=np.int64)
+    index: dict[str | None, int] = {name: i for i, name in enumerate(source_classes(source))}
+    return np.array([index.get(label, -1) for label in source.labels or (None,) * len(source)], dtype=np.int64)

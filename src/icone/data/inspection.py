@@ -33,9 +33,13 @@ class Facts(NamedTuple):
     low: tuple[float, ...]
     """The smallest value of each channel."""
     high: tuple[float, ...]
-    """The largest value of each channel."""
+    """The largest value of each channel; NaN, as its smallest, where the sample lacks it."""
     values: Array
     """Some values of each channel, (C, n), at places that depend on the position only."""
+    names: tuple[str, ...] = ()
+    """The names of the channels, where the file says them."""
+    notes: tuple[str, ...] = ()
+    """What was guessed or left out when it was read."""
 
 
 class Problem(NamedTuple):
@@ -105,14 +109,19 @@ def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     low, high = (tuple(map(float, end)) for end in (channels.min(axes), channels.max(axes)))
     if not np.isfinite([low, high]).all():
         return Problem(name, f"{source.where(position)} holds NaN or infinite values")
-    if min(low) == max(high) and source.spatial_dims > 0:
+    there = [channel for channel in range(len(low)) if channel not in sample.missing]
+    if min(low[c] for c in there) == max(high[c] for c in there) and source.spatial_dims > 0:
         return Problem(name, f"{source.where(position)} is constant: every value is {low[0]:g}")
     size, count = channels[0].size, max(16, min(4096, keep // len(channels)))
     places = np.random.default_rng(position).integers(0, size, count)
     chosen: Any = (slice(None), *np.unravel_index(places, channels.shape[1:]))
     values = np.asarray(channels[chosen], dtype=np.float32)
+    if sample.missing:
+        low, high = (tuple(v if c in there else np.nan for c, v in enumerate(end)) for end in (low, high))
+        values[list(sample.missing)] = np.nan
     dtype = array.dtype.newbyteorder("=").name
-    return Facts(position, array.shape, dtype, sample.spacing, sample.is_colour, low, high, values)
+    about = (array.shape, dtype, sample.spacing, sample.is_colour, low, high)
+    return Facts(position, *about, values, sample.names, sample.notes)
 
 
 def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:
@@ -148,8 +157,8 @@ def check_window(source: Source, facts: Sequence[Facts], config: DataConfig) -> 
         return
     low, high = config.window
     for fact in facts:
-        if max(fact.high) <= low or min(fact.low) >= high:
+        if np.nanmax(fact.high) <= low or np.nanmin(fact.low) >= high:
             raise InputError(
                 f"--window {low:g} {high:g} leaves nothing of {source.where(fact.position)}, whose values are "
-                f"{min(fact.low):g} to {max(fact.high):g}: give the range that should be seen"
+                f"{np.nanmin(fact.low):g} to {np.nanmax(fact.high):g}: give the range that should be seen"
             )

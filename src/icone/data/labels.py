@@ -8,48 +8,121 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from icone.data.formats.registry import suffix_of
+from icone.data.targets import join_columns
 from icone.errors import InputError, printable
 
 ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
 LABEL_COLUMNS = ("label", "class", "target")
+GROUP_COLUMNS = ("group", "patient")
 FORMULA_SIGNS = ("=", "+", "-", "@")
-SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+SPLITS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test",
+    "testing": "test",
+}  # fmt: skip
+"""What a column `split` may hold, and how folders of splits are called, in any case."""
+
+
+class LabelTable(NamedTuple):
+    """What a table says about samples: labels and groups, a text or None each, and sentences about its rows."""
+
+    labels: tuple[str | None, ...] | None
+    groups: tuple[str | None, ...] | None
+    notes: tuple[str, ...]
 
 
 def read_labels(path: Path, ids: Sequence[str]) -> tuple[str | None, ...]:
-    """The class of every id, from a CSV with a column of ids or file names and a column `label`.
+    """The label of every id, from a CSV with a column of ids or file names and a column `label`; None where unknown."""
+    labels = read_label_table(path, ids).labels
+    assert labels is not None
+    return labels
+
+
+def read_label_table(
+    path: Path, ids: Sequence[str], label_columns: Sequence[str] = (), group_column: str | None = None
+) -> LabelTable:
+    """Labels and groups of samples from a CSV; see `match_table`."""
+    return match_table(*read_table(path), str(path), ids, label_columns, group_column)
+
+
+def match_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    where: str,
+    ids: Sequence[str],
+    label_columns: Sequence[str] = (),
+    group_column: str | None = None,
+) -> LabelTable:
+    """Labels and groups of samples from the rows of a table, by its column of ids or file names.
 
     A row names its sample by the whole id (a path that ends with it is fine), by the file name, or by the
-    file name without suffix, where that fits one sample only. An empty label means "not labelled" (None).
-    A row that fits no sample and a sample without a row are errors, because both usually mean that the
-    table belongs to other data.
+    file name without suffix, where that fits one sample only. A sample without a row and one with an empty label
+    are not labelled (None). Rows for other samples are passed over, with a note; where no row fits, the table belongs
+    to other data, which is an error. `label_columns` are one column of labels or several of 0 and 1; a table with the
+    `group_column` need not have labels.
     """
+    lower = [name.lower() for name in columns]
+    name_at = _column(where, columns, ID_COLUMNS)
+    group_at = next((at for at, name in enumerate(lower) if name in GROUP_COLUMNS), None)
+    if group_column is not None:
+        group_at = lower.index(group_column.lower()) if group_column.lower() in lower else None
+    label_at = [_column(where, columns, (column,), "--label-column") for column in label_columns]
+    if not label_at and (group_column is None or group_at is None or {*LABEL_COLUMNS} & {*lower}):
+        label_at = [_column(where, columns, LABEL_COLUMNS, way_out="--label-column names another")]
+    found = _rows_by_id(where, [row[name_at] for row in rows], ids)
+    notes = list(found.notes)
+    labels = groups = None
+    if label_at:
+        cells = [[printable(row[at].strip()) or None for row in rows] for at in label_at]
+        of_rows = cells[0] if len(cells) == 1 else join_columns(label_columns, cells, where)
+        labels = _of_samples(of_rows, found.samples, ids, where, "labels")
+    if group_at is not None:
+        cells = [[printable(row[group_at].strip()) or None for row in rows]]
+        groups = _of_samples(cells[0], found.samples, ids, where, "groups")
+        if group_column is None:
+            notes.append(f"the column {columns[group_at]} of {where} holds groups: no split parts them")
+    return LabelTable(labels, groups, tuple(notes))
+
+
+class _Found(NamedTuple):
+    """The sample that every row means, or None; and sentences about the others."""
+
+    samples: list[str | None]
+    notes: list[str]
+
+
+def _rows_by_id(where: str, names: Sequence[str], ids: Sequence[str]) -> _Found:
     aliases, known = _aliases(ids), frozenset(ids)
-    labels: dict[str, str | None] = {}
-    unknown = []
-    for name, label in _rows(path):
-        sample = _find(name, known, aliases)
-        if sample is None:
-            unknown.append(name)
-        elif labels.setdefault(sample, label) != label:
-            raise InputError(
-                f"{path} gives {_short(name)} two labels: {_short(str(labels[sample]))} and {_short(str(label))}"
-            )
-    if unknown:
+    samples = [_find(name, known, aliases) for name in names]
+    unknown = [name for name, sample in zip(names, samples, strict=True) if sample is None]
+    every = {alias for name in ids for alias in _names_of(name)} if unknown else set()
+    ambiguous = [name for name in unknown if name.strip() in every]
+    if ambiguous or (unknown and len(unknown) == len(names)):
+        listed = ambiguous or unknown
         raise InputError(
-            f"{path} labels {len(unknown)} samples that are not in the data, or there more than once "
-            f"({_examples(unknown)}); the data has ids such as {_examples(ids)}: "
+            f"{where} labels {len(listed)} samples that are not in the data, or there more than once "
+            f"({_examples(listed)}); the data has ids such as {_examples(ids)}: "
             "remove these rows or write whole ids"
         )
-    missing = [name for name in ids if name not in labels]
-    if missing:
-        raise InputError(
-            f"{path} has no row for {len(missing)} of {len(ids)} samples ({_examples(missing)}); "
-            "add them, with an empty label where none is known"
-        )
-    return tuple(labels[name] for name in ids)
+    if not names:
+        raise InputError(f"{where} has no row for any of the {len(ids)} samples ({_examples(ids)})")
+    others = f"{len(unknown)} rows of {where} name samples that are not in the data, such as {_examples(unknown[:1])}"
+    return _Found(samples, [others] if unknown else [])
+
+
+def _of_samples(
+    values: Sequence[str | None], samples: Sequence[str | None], ids: Sequence[str], where: str, what: str
+) -> tuple[str | None, ...]:
+    """The value of every sample; two rows for one sample must agree."""
+    by_id: dict[str, str | None] = {}
+    for value, sample in zip(values, samples, strict=True):
+        if sample is not None and by_id.setdefault(sample, value) != value:
+            raise InputError(
+                f"{where} gives {_short(sample)} two {what}: {_short(str(by_id[sample]))} and {_short(str(value))}"
+            )
+    return tuple(by_id.get(name) for name in ids)
 
 
 def read_columns(path: Path, ids: Sequence[str]) -> dict[str, tuple[str | None, ...]]:
@@ -89,9 +162,24 @@ def labels_from_folders(ids: Sequence[str]) -> tuple[str, ...] | None:
         return None
     folders = tuple(name.split("/", 1)[0] for name in ids)
     sizes = Counter(folders)
-    if len(sizes) < 2 or min(sizes.values()) < 2 or {name.lower() for name in sizes} <= SPLIT_FOLDERS:
+    if len(sizes) < 2 or min(sizes.values()) < 2 or {name.lower() for name in sizes} <= SPLITS.keys():
         return None
     return folders
+
+
+def splits_from_folders(ids: Sequence[str]) -> tuple[tuple[str, ...] | None, list[str]]:
+    """The split of every id by its first folder, and the ids below these folders.
+
+    Where a folder is not named like a split, or none is the training part, there are no splits, and the ids stay.
+
+    >>> splits_from_folders(["Training/cat/1.png", "Testing/dog/1.png"])
+    (('train', 'test'), ['cat/1.png', 'dog/1.png'])
+    """
+    parts = [name.partition("/") for name in ids]
+    found = tuple(SPLITS.get(first.lower(), "") if rest else "" for first, _, rest in parts)
+    if "" in found or "train" not in found:
+        return None, list(ids)
+    return found if len(set(found)) > 1 else None, [rest for _, _, rest in parts]
 
 
 def class_names(labels: Iterable[str | None]) -> tuple[str, ...]:
@@ -120,17 +208,10 @@ def without_formula(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA_SIGNS) else cell
 
 
-def _rows(path: Path) -> list[tuple[str, str | None]]:
-    """(name, label) of every row."""
-    columns, name_at, rows = _table(path)
-    label_at = _column(path, [name.lower() for name in columns], LABEL_COLUMNS)
-    return [(row[name_at].strip(), printable(row[label_at].strip()) or None) for row in rows]
-
-
 def _table(path: Path) -> tuple[list[str], int, list[list[str]]]:
     """Column names, the position of the ids, and all rows."""
     columns, rows = read_table(path)
-    return columns, _column(path, [name.lower() for name in columns], ID_COLUMNS), rows
+    return columns, _column(str(path), columns, ID_COLUMNS), rows
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -159,29 +240,50 @@ def _parsed(path: Path, text: str) -> list[list[str]]:
     """All lines of a table. Python's limit on the length of a field is lifted meanwhile: it is read already."""
     header = text.split("\n", 1)[0]
     limit = csv.field_size_limit(sys.maxsize)
+    delimiter = max(",;\t", key=header.count)
     try:
-        return list(csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count)))
+        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        try:
+            for _ in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True):
+                pass
+        except csv.Error as error:
+            if "unexpected end" in str(error):  # the rest of the table would be one cell
+                raise InputError(f"cannot read the table {path}: a quote is opened and never closed") from error
+        return lines
     except csv.Error as error:
         raise InputError(f"cannot read the table {path}: {error}") from error
     finally:
         csv.field_size_limit(limit)
 
 
-def _column(path: Path, columns: list[str], wanted: tuple[str, ...]) -> int:
+def _column(
+    where: str, columns: Sequence[str], wanted: Sequence[str], flag: str | None = None, way_out: str | None = None
+) -> int:
+    """The position of the first of these columns that a table has, whatever its case."""
+    lower = [name.lower() for name in columns]
     for name in wanted:
-        if name in columns:
-            return columns.index(name)
-    raise InputError(f"{path} needs a column named {' or '.join(wanted)}; it has: {_short(', '.join(columns))}")
+        if name.lower() in lower:
+            return columns.index(name) if name in columns else lower.index(name.lower())
+    has = f"it has: {_short(', '.join(columns).lower() if flag is None else ', '.join(columns))}"
+    if flag is not None:
+        raise InputError(f"{where} has no column {wanted[0]} ({flag}); {has}")
+    raise InputError(
+        f"{where} needs a column named {' or '.join(wanted)}; {has}" + (f" ({way_out})" if way_out else "")
+    )
+
+
+def _names_of(name: str) -> set[str]:
+    """What a table may call an id: its file name, its stem, its number."""
+    file = PurePosixPath(name).name
+    number = name.lstrip("0") or "0" if name.isdecimal() else name
+    return {file, file[: len(file) - len(suffix_of(file))], number}
 
 
 def _aliases(ids: Sequence[str]) -> dict[str, str]:
-    """Every name that means exactly one id: its file name, its stem, its number."""
+    """Every name that means exactly one id."""
     counts: dict[str, set[str]] = {}
     for name in ids:
-        file = PurePosixPath(name).name
-        stem = file[: len(file) - len(suffix_of(file))]
-        number = name.lstrip("0") or "0" if name.isdecimal() else name
-        for alias in {file, stem, number}:
+        for alias in _names_of(name):
             counts.setdefault(alias, set()).add(name)
     return {alias: next(iter(names)) for alias, names in counts.items() if len(names) == 1}
 

@@ -5,6 +5,7 @@ Each sample is decoded once, where memory or the disk allow it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 
 from icone.config import DataConfig, PretrainConfig
 from icone.data.cache import cache_folder
-from icone.data.dataset import Dataset, integer_labels, prepare_sample
+from icone.data.dataset import Dataset, integer_labels, prepare_sample, source_classes
 from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import (
     Facts,
@@ -29,14 +30,15 @@ from icone.data.inspection import (
     check_window,
     inspect_source,
 )
-from icone.data.labels import class_names
 from icone.data.memory import GB, free_bytes
 from icone.data.prepare import Preparation
 from icone.data.source_cache import SourceCache
 from icone.data.sources.base import Array, Source
-from icone.data.sources.folder import FolderSource
+from icone.data.sources.folder import FolderFiles
 from icone.data.sources.registry import check_splits, open_source
 from icone.data.splits import Integers, grouped_split, imbalanced_subset, stratified_split, stratified_subset
+from icone.data.summary import Summary, guess_notes, summarise
+from icone.data.targets import suggested_groups
 from icone.data.threads import read_ahead
 from icone.errors import InputError
 
@@ -59,6 +61,7 @@ class Data:
     """Samples that were left out, (id, reason) each."""
     notes: list[str]
     """What the user should know about the data, a sentence each."""
+    summary: Summary
     minority_classes: tuple[str, ...] = ()
     """The classes that `imbalance` has subsampled."""
 
@@ -74,35 +77,79 @@ def load_data(
     `source` is given where it is open already. `report` gets a line for every sample that is left out; `progress` gets
     (done, total) while the samples are checked, and again while they are prepared.
     """
+    found = _examine(config, report, progress, source)
+    preparation, drawn = found.preparation, found.drawn
+    if report is not None:
+        for problem in found.skipped:
+            report(f"left out: {problem.reason}")
+    train, test = found.reader.prepare(preparation, drawn.train, drawn.test)
+    notes = [*found.notes, *_storage_notes(found, train)]
+    return Data(
+        source=found.source,
+        preparation=preparation,
+        train=train,
+        test=test if len(test) else None,
+        skipped=found.skipped,
+        notes=notes,
+        summary=found.summary(notes),
+        minority_classes=drawn.minority,
+    )
+
+
+def inspect_data(
+    config: PretrainConfig, progress: Progress | None = None, source: Source | None = None
+) -> tuple[Summary, Preparation]:
+    """What `load_data` would understand of the data of a configuration, without preparing it.
+
+    Samples that cannot be used are listed, whether or not they may be skipped.
+    """
+    tolerant = dataclasses.replace(config, skip_unreadable=True)
+    found = _examine(tolerant, None, progress, source, fewest=1)
+    notes = list(found.notes)
+    if found.skipped and not config.skip_unreadable:
+        notes.append("samples that cannot be used are an error of `icone pretrain`, unless --skip-unreadable is given")
+    return found.summary(notes), found.preparation
+
+
+class _Examined(NamedTuple):
+    """The data of a configuration before it is prepared."""
+
+    source: Source
+    reader: _Reader
+    drawn: _Drawn
+    facts: list[Facts]
+    skipped: list[Problem]
+    preparation: Preparation
+    notes: list[str]
+
+    def summary(self, notes: Sequence[str]) -> Summary:
+        splits = {"train": len(self.drawn.train), "val": self.drawn.left_alone, "test": len(self.drawn.test)}
+        return summarise(self.source, self.facts, self.skipped, self.preparation, splits, notes)
+
+
+def _examine(
+    config: PretrainConfig, report: Report | None, progress: Progress | None, source: Source | None, fewest: int = 2
+) -> _Examined:
+    """Open the source, draw the samples that take part, look at them and choose how they are prepared."""
     source = open_source(config.source, config) if source is None else source
     if config.split != DataConfig.split:
         check_splits(source, config.source, f"--split {config.split}")
     reader = _Reader(source, config, report, progress)
     if config.skip_unreadable:  # what cannot be read must not take a place in the draw
         facts, skipped = reader.inspect(range(len(source)))
+        if not facts:
+            raise InputError(f"none of the {len(source)} samples of {source.name} can be used: {skipped[0].reason}")
         candidates = np.array([fact.position for fact in facts], dtype=np.int64)
-        drawn = _draw(source, candidates, config)
+        drawn = _draw(source, candidates, config, fewest)
         facts = _only(facts, drawn.everything)
     else:
-        drawn = _draw(source, np.arange(len(source)), config)
+        drawn = _draw(source, np.arange(len(source)), config, fewest)
         facts, skipped = reader.inspect(drawn.everything.tolist())
     check_alike(source, facts, config)
     preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
     check_window(source, facts, config)
-    if report is not None:
-        for problem in skipped:
-            report(f"left out: {problem.reason}")
-    train, test = reader.prepare(preparation, drawn.train, drawn.test)
-    notes = [*drawn.notes, *_notes(source, facts, skipped, train, config)]
-    return Data(
-        source=source,
-        preparation=preparation,
-        train=train,
-        test=test if len(test) else None,
-        skipped=skipped,
-        notes=notes,
-        minority_classes=drawn.minority,
-    )
+    notes = [*drawn.notes, *_notes(source, facts, skipped, drawn, preparation, config)]
+    return _Examined(source, reader, drawn, facts, skipped, preparation, notes)
 
 
 def load_for_inference(
@@ -114,7 +161,7 @@ def load_for_inference(
     only: Collection[str] | None = None,
 ) -> Dataset:
     """The samples of a source (of these ids, or all), prepared like those of a run; `skipped` lists the others."""
-    source = open_source(data, config)
+    source = data if isinstance(data, Source) else open_source(data, config)
     chosen = range(len(source)) if only is None else [i for i, name in enumerate(source.ids) if name in only]
     if not chosen:
         raise InputError(
@@ -145,7 +192,7 @@ class _Reader:
     ) -> None:
         self._source, self._config, self._progress = source, config, progress
         folder = cache_folder(config.cache) if source.is_cacheable else None
-        if folder and isinstance(source, FolderSource):
+        if folder and isinstance(source, FolderFiles):
             check_outside("the cache", folder, source.folder, "--cache DIR")
         self._cache = SourceCache(source, folder, report or partial(warnings.warn, stacklevel=2)) if folder else None
 
@@ -219,29 +266,33 @@ class _Drawn(NamedTuple):
     test: Integers
     minority: tuple[str, ...]
     notes: list[str]
+    left_alone: int = 0
+    """Samples that the user has assigned to val."""
 
     @property
     def everything(self) -> Integers:
         return np.union1d(self.train, self.test)
 
 
-def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
+def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int = 2) -> _Drawn:
     """Subset, then partition, then imbalance of the training part, each from the split seed.
 
     The held-out part keeps all its members, because the accuracy on a minority class is measured there. Where the user
     has assigned the samples to parts, train is trained on, test is held out, and val is left alone.
     """
-    labels, names = integer_labels(source), class_names(source.labels or ())
+    labels, names = integer_labels(source), source_classes(source)
     positions, notes = candidates, []
     minority: tuple[int, ...] = ()
-    assigned_test = positions[:0]
+    assigned_test, left_alone = positions[:0], 0
     if source.assigned is not None:
         if config.test_fraction > 0:
             raise InputError(f"{source.name} says which samples are held out (split): leave --test-fraction out")
         part = np.array(source.assigned)[positions]
         positions, assigned_test = positions[part == "train"], positions[part == "test"]
         counts = ", ".join(f"{(part == name).sum()} {name}" for name in ("train", "val", "test") if name in part)
-        notes.append(f"the column split assigns {counts}: only train is trained on")
+        left_alone = int((part == "val").sum())
+        by = "the folders assign" if isinstance(source, FolderFiles) else "the column split assigns"
+        notes.append(f"{by} {counts}: only train is trained on")
     if config.subset is not None:
         if config.subset > len(positions):
             notes.append(f"asked for {config.subset} samples, {len(positions)} are available and used")
@@ -253,47 +304,55 @@ def _draw(source: Source, candidates: Integers, config: DataConfig) -> _Drawn:
             parts = grouped_split(labels[positions], groups, config.test_fraction, config.split_seed)
         else:
             parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
+            notes += filter(None, [suggested_groups([source.ids[position] for position in positions])])
         train, test = (positions[part] for part in parts)
     if config.imbalance is not None:
         kept, minority = imbalanced_subset(labels[train], config.imbalance, config.split_seed)
         train = train[kept]
         notes.append(f"classes subsampled by {config.imbalance:g}: {', '.join(names[c] for c in minority)}")
-    if len(train) < 2:
+    if len(train) < fewest:
         raise InputError(
             f"{source.name} leaves {len(train)} of {len(source)} samples to train on, but instances are told "
             "apart from one another: give at least 2"
         )
-    return _Drawn(train, test, tuple(names[c] for c in minority), notes)
+    if len(train) < 2:
+        notes.append("there is one sample, and `icone pretrain` needs at least 2")
+    return _Drawn(train, test, tuple(names[c] for c in minority), notes, left_alone)
 
 
 def _notes(
     source: Source,
     facts: Sequence[Facts],
     skipped: Sequence[Problem],
-    train: Dataset,
+    drawn: _Drawn,
+    preparation: Preparation,
     config: PretrainConfig,
 ) -> list[str]:
-    preparation = train.preparation
-    notes = list(source.notes)
-    if isinstance(source, FolderSource) and source.labels is not None and config.labels is None:
-        notes.append(f"the {len(class_names(source.labels))} subfolders are taken as classes")
+    notes = [*source.notes, *source.label_notes, *guess_notes(source, facts, preparation)]
+    if isinstance(source, FolderFiles) and source.labels is not None and config.labels is None:
+        notes.append(f"the {len(source_classes(source))} subfolders are taken as classes")
     if skipped:
         notes.append(f"{len(skipped)} of {len(source)} samples were left out")
     largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)
     if preparation.size and largest < min(preparation.size):
         target = preparation.size[0]
         notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
-    if train.images is None:
-        needed = preparation.nbytes * len(facts) / GB
-        where = "from their files" if train.prepared is None else "from the cache"
-        notes.append(f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)")
     if preparation.spatial_dims:
         notes.append(_intensity_note(preparation, config))
         notes += [
             f"channel {channel} is constant over all training samples: nothing is learned from it"
-            for channel in _constant_channels(_only(facts, np.array(train.positions)))
+            for channel in _constant_channels(_only(facts, drawn.train))
         ]
     return notes
+
+
+def _storage_notes(found: _Examined, train: Dataset) -> list[str]:
+    """Where the prepared samples are, if not in memory."""
+    if train.images is not None:
+        return []
+    needed = found.preparation.nbytes * len(found.facts) / GB
+    where = "from their files" if train.prepared is None else "from the cache"
+    return [f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)"]
 
 
 def _intensity_note(preparation: Preparation, config: DataConfig) -> str:
@@ -315,7 +374,7 @@ def _constant_channels(facts: Sequence[Facts]) -> list[int]:
     if len({fact.shape[0] for fact in facts}) > 1:
         return []
     lows, highs = np.array([fact.low for fact in facts]), np.array([fact.high for fact in facts])
-    return [int(channel) + 1 for channel in np.flatnonzero(lows.min(axis=0) == highs.max(axis=0))]
+    return [int(channel) + 1 for channel in np.flatnonzero(np.nanmin(lows, axis=0) == np.nanmax(highs, axis=0))]
 
 
 def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:

@@ -61,7 +61,10 @@ class Preparation:
         """One sample as (C, *size) in the stored dtype; voxels without a spacing are taken for cubes."""
         if sample.array.ndim != self.spatial_dims + 1:
             raise InputError(f"expected {_KINDS[self.spatial_dims]}, got the shape {sample.array.shape}")
-        return self._prepare(_as_floats(sample.array)[None], sample.spacing)[0]
+        prepared = self._prepare(_as_floats(sample.array)[None], sample.spacing)[0]
+        if sample.missing:
+            prepared[list(sample.missing)] = 0
+        return prepared
 
     def batch(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
         """Raw samples (B, C, *spatial) of any size as (B, channels, *size) in the stored dtype.
@@ -84,7 +87,7 @@ class Preparation:
         if self.spatial_dims == 0:
             return x
         x = self._scale(x)
-        x = centre(resize(x, self._resized(tuple(x.shape[2:]), spacing)), self.size)
+        x = centre(resize(x, self.resized(tuple(x.shape[2:]), spacing)), self.size)
         return (x * 255).round().to(torch.uint8) if self.dtype == "uint8" else x.clamp(0, 1)
 
     @property
@@ -130,9 +133,7 @@ class Preparation:
             shares_range=shares_range,
         )
         needs_spacing = config.spacing is not None or any(
-            inferred._resized(f.shape[1:], f.spacing) != inferred._resized(f.shape[1:], None)
-            for f in facts
-            if f.spacing
+            inferred.resized(f.shape[1:], f.spacing) != inferred.resized(f.shape[1:], None) for f in facts if f.spacing
         )
         return dataclasses.replace(inferred, needs_spacing=needs_spacing)
 
@@ -162,7 +163,7 @@ class Preparation:
         way_out = " (--channels gray or rgb converts between 1 and 3)" if self.colour == "auto" else ""
         raise InputError(f"expected {self.channels} channels, got {found}{way_out}")
 
-    def _resized(self, shape: tuple[int, ...], spacing: tuple[float, ...] | None) -> tuple[int, ...]:
+    def resized(self, shape: tuple[int, ...], spacing: tuple[float, ...] | None) -> tuple[int, ...]:
         """The size to resample to before `centre` crops and pads."""
         if self.spacing is not None:
             if spacing is None:
@@ -237,9 +238,10 @@ def _intensity(facts: Sequence[Facts], config: DataConfig, shares_range: bool) -
     values = np.concatenate([f.values.reshape(1 if shares_range else len(f.values), -1) for f in facts], axis=1)
     lows = np.array([[min(f.low)] if shares_range else f.low for f in facts])
     highs = np.array([[max(f.high)] if shares_range else f.high for f in facts])
-    low, high = np.percentile(values, PERCENTILES, axis=1)
+    some_missing = bool(np.isnan(lows).any())
+    low, high = (np.nanpercentile if some_missing else np.percentile)(values, PERCENTILES, axis=1)
     sparse = low >= high  # almost all voxels are background: take the whole range instead
-    low, high = np.where(sparse, lows.min(axis=0), low), np.where(sparse, highs.max(axis=0), high)
+    low, high = np.where(sparse, np.nanmin(lows, axis=0), low), np.where(sparse, np.nanmax(highs, axis=0), high)
     if mode == "auto" and _typical_contrast(lows, highs, low, high) < MIN_CONTRAST:
         return None, None, "float32"
     return low.tolist(), high.tolist(), "float32"
@@ -250,7 +252,7 @@ def _typical_contrast(lows: Array, highs: Array, low: Array, high: Array) -> flo
 
     `lows` and `highs` (N, C) are the ends of every sample; channels that are constant tell nothing.
     """
-    spans = np.median(np.clip(highs, low, high) - np.clip(lows, low, high), axis=0)
+    spans = np.nanmedian(np.clip(highs, low, high) - np.clip(lows, low, high), axis=0)
     alive = high > low
     return float(np.median(spans[alive] / (high - low)[alive])) if alive.any() else 1.0
 

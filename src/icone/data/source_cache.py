@@ -59,7 +59,7 @@ class SourceCache:
 
     def keep_facts(self, positions: Sequence[int], facts: Sequence[Facts]) -> None:
         """Keep what an inspection of these positions found."""
-        plain = [[*fact[:-1], fact.values.shape] for fact in facts]
+        plain = [[*fact[:7], fact.values.shape, *fact[8:]] for fact in facts]
         width = max(fact.values.size for fact in facts)  # samples may differ in their channels
         rows = (np.pad(fact.values.ravel(), (0, width - fact.values.size)) for fact in facts)
         about = {"kind": "facts", "source": self._name, "facts": plain}
@@ -108,9 +108,10 @@ class PreparedSamples:
 
 def _fact(plain: list[Any], row: Array) -> Facts:
     """What `keep_facts` has written about one sample."""
-    position, shape, dtype, spacing, is_colour, low, high, kept = plain
-    values = row[: math.prod(kept)].reshape(kept)
-    return Facts(position, tuple(shape), dtype, spacing and tuple(spacing), is_colour, tuple(low), tuple(high), values)
+    told: list[Any] = [tuple(value) if isinstance(value, list) else value for value in plain]
+    fact = Facts(*told)
+    kept: Any = fact.values  # their shape
+    return fact._replace(values=row[: math.prod(kept)].reshape(kept))
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

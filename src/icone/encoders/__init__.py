@@ -1,5 +1,6 @@
 """Networks that turn samples into representations, by name."""
 
+from icone.encoders.feature_map import feature_map, map_shape
 from icone.encoders.regions import Region, checkpoint_activations, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
@@ -24,7 +25,9 @@ __all__ = [
     "build_encoder",
     "check_batch_norm",
     "checkpoint_activations",
+    "feature_map",
     "forward_flops",
+    "map_shape",
     "num_features",
     "regions",
     "register_encoder",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from icone.errors import InputError
+from icone.errors import InputError, UndefinedError
 
 
 def feature_map(network: nn.Module, x: Tensor) -> Tensor:
@@ -30,7 +31,7 @@ def feature_map(network: nn.Module, x: Tensor) -> Tensor:
     if not isinstance(found, Tensor) or found.ndim != x.ndim:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise InputError(f"{name}.forward_features returns {shape}, but a feature map is (B, channels, *grid)")
-    return found.movedim(-1, 1) if getattr(network, "output_fmt", "") == "NHWC" else found
+    return found.movedim(-1, 1) if "NHWC" in str(getattr(network, "output_fmt", "")) else found
 
 
 def _on_grid(tokens: Tensor, network: nn.Module, name: str) -> Tensor:
@@ -40,3 +41,26 @@ def _on_grid(tokens: Tensor, network: nn.Module, name: str) -> Tensor:
     if positions.shape[1] != math.prod(grid):
         raise InputError(f"{name} does not say on which grid its {positions.shape[1]} tokens lie")
     return positions.transpose(1, 2).reshape(len(tokens), -1, *grid)
+
+
+@torch.no_grad()
+def map_shape(encoder: nn.Module, shape: tuple[int, ...], asked_by: str) -> tuple[int, ...]:
+    """Channels and cells of the feature map for samples of this shape (C, *size); refuses encoders without one."""
+    without = UndefinedError(
+        f"{asked_by} reconstructs samples from a feature map, and the encoder {type(encoder).__name__} has none: it "
+        "needs a method forward_features(images) -> (B, channels, *cells), as timm's networks and our 3D ones have"
+    )
+    if not hasattr(encoder, "forward_features"):
+        raise without
+    device = next(encoder.parameters()).device
+    training = encoder.training
+    encoder.eval()
+    try:
+        found = feature_map(encoder, torch.zeros(1, *shape, device=device))
+    except (InputError, AttributeError, RuntimeError) as error:
+        raise without from error
+    finally:
+        encoder.train(training)
+    if found.ndim != len(shape) + 1:
+        raise without
+    return tuple(found.shape[1:])

@@ -54,7 +54,7 @@ def build_encoder(
     """
     if spatial_dims not in DEFAULT_ENCODER:
         raise InputError(f"spatial_dims must be 0 (points), 2 (images) or 3 (volumes), got {spatial_dims}")
-    name = DEFAULT_ENCODER[spatial_dims] if name == "auto" else name
+    name = encoder_name(name, spatial_dims)
     shape = (size,) * spatial_dims if isinstance(size, int) else tuple(size)
     builder = ENCODERS[spatial_dims].get(name)
     if builder is None and spatial_dims != 2:
@@ -67,6 +67,15 @@ def build_encoder(
     if not isinstance(getattr(network, "num_features", None), int):
         raise InputError(f"encoder {name} does not say how many features it has: set its attribute num_features")
     return network
+
+
+def encoder_name(name: str, spatial_dims: int) -> str:
+    """The name of the encoder that `auto` stands for; any other name as it is.
+
+    >>> encoder_name("auto", 2)
+    'vit_small_patch16'
+    """
+    return DEFAULT_ENCODER[spatial_dims] if name == "auto" else name
 
 
 def register_encoder(name: str, builder: Builder, spatial_dims: int) -> None:

@@ -103,7 +103,7 @@ class VolumeResNet(nn.Module):
         return [self.get_submodule(f"layer{i + 1}") for i in range(len(CHANNELS))]
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """The feature map before pooling: (B, in_channels, *size) -> (B, channels, *size / 32), rounded up."""
+        """The last feature map, before pooling: (B, in_channels, *size) -> (B, channels, *size / 32), rounded up."""
         x = self.stem(x)
         for stage in self.stages:
             x = stage(x)

@@ -9,19 +9,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from icone.data.targets import Task, label_set
 from icone.evaluation import geometry
 from icone.evaluation.metrics import METRICS, UNTRAINED, Array, Embedding, Groups, Metric, metrics_shown
+from icone.evaluation.multilabel import MultilabelResult, multilabel_probe
 from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
+from icone.evaluation.regression import RegressionResult, knn_regressor, ridge_probe
+
+Result = ProbeResult | RegressionResult | MultilabelResult
+NEIGHBOURS = 5
+"""Of the regression by nearest neighbours."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Which rows of the features train a probe and which test it, with the class name of every row."""
+    """Which rows of the features train a probe and which test it, with the label of every row.
+
+    A label is the name of a class, a number, or several names (`a|b`), as `task` says.
+    """
 
     train: npt.NDArray[np.int64]
     test: npt.NDArray[np.int64]
     labels: npt.NDArray[np.str_]
     minority: Sequence[str] | None = None
+    task: Task = "classification"
+    groups: Sequence[str] | None = None
+    """The group of every row, where there are groups: what chooses a penalty must not part them either."""
 
 
 def geometry_metrics(features: Array, views: Array | None, groups: Groups = None) -> dict[str, float]:
@@ -50,7 +63,7 @@ def with_untrained(metrics: Mapping[str, float], untrained: Mapping[str, float])
 def assess(
     features: Array,
     views: Array | None,
-    probes: Mapping[str, ProbeResult] | None = None,
+    probes: Mapping[str, Result] | None = None,
     groups: Groups = None,
 ) -> dict[str, Any]:
     """All metrics of one encoder as a dictionary that JSON can hold.
@@ -64,30 +77,32 @@ def assess(
         **_geometry(embedding, METRICS.values()),
         "rankme_raw": geometry.rankme(features),
         "spectrum": [float(f"{value:.5g}") for value in geometry.singular_values(embedding.standardized)],
-        **{name: _plain(result) for name, result in (probes or {}).items()},
+        **{name: result.to_json() for name, result in (probes or {}).items()},
     }
 
 
-def run_probes(features: Array, partition: Partition | None) -> dict[str, ProbeResult]:
-    """Linear probe and kNN-1/5/20 by name, as far as there are samples; none without a partition."""
+def run_probes(features: Array, partition: Partition | None) -> dict[str, Result]:
+    """Probes by name, as far as there are samples; none without a partition.
+
+    Classes: linear probe and kNN-1/5/20. Numbers: ridge regression and the mean of 5 neighbours. Several labels per
+    sample: one logistic regression per label.
+    """
     if partition is None:
         return {}
     train_x, test_x = features[partition.train], features[partition.test]
     train_y, test_y = partition.labels[partition.train], partition.labels[partition.test]
-    results = {"linear_probe": linear_probe(train_x, train_y, test_x, test_y, minority=partition.minority)}
+    if partition.task == "regression":
+        groups = None if partition.groups is None else [partition.groups[row] for row in partition.train]
+        numbers = train_x, train_y.astype(np.float64), test_x, test_y.astype(np.float64)
+        neighbours = {"knn_regressor": knn_regressor(*numbers, k=NEIGHBOURS)} if len(train_x) >= NEIGHBOURS else {}
+        return {"ridge_probe": ridge_probe(*numbers, groups=groups), **neighbours}
+    if partition.task == "multilabel":
+        known, truth = ([label_set(text) for text in part] for part in (train_y, test_y))
+        return {"multilabel_probe": multilabel_probe(train_x, known, test_x, truth)}
+    results: dict[str, Result] = {
+        "linear_probe": linear_probe(train_x, train_y, test_x, test_y, minority=partition.minority)
+    }
     for k in (1, 5, 20):
         if k <= len(train_x):
             results[f"knn_{k}"] = knn_probe(train_x, train_y, test_x, test_y, k=k, minority=partition.minority)
     return results
-
-
-def _plain(result: ProbeResult) -> dict[str, Any]:
-    return {
-        "balanced_accuracy": result.balanced_accuracy,
-        "accuracy": result.accuracy,
-        "minority_accuracy": result.minority_accuracy,
-        "per_class": result.per_class,
-        "classes": list(result.classes),
-        "confusion": result.confusion.tolist(),
-        "note": result.note,
-    }

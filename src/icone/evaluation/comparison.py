@@ -8,8 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icone.evaluation.assessment import Result
+from icone.evaluation.inputs import FloatArray
+from icone.evaluation.multilabel import MultilabelResult
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.recognition import SURE
+from icone.evaluation.regression import RegressionResult
 
 PSEUDO_COUNT = 2.0
 """Changed samples that are added to those found. Up to some 20 changed samples it makes two standard errors agree with
@@ -22,7 +26,10 @@ RELEVANT = 0.05
 
 @dataclass(frozen=True)
 class Difference:
-    """Balanced accuracy of one probe on the encoder before and after training, and the error of their difference."""
+    """Score of one probe on the encoder before and after training, and the error of their difference.
+
+    The score is the balanced accuracy, R², or the mean AUROC.
+    """
 
     before: float
     after: float
@@ -56,10 +63,19 @@ class Difference:
 
 
 def compare_probes(
-    before: Mapping[str, ProbeResult], after: Mapping[str, ProbeResult], labels: Sequence[str], names: Sequence[str]
+    before: Mapping[str, Result], after: Mapping[str, Result], labels: Sequence[str], names: Sequence[str]
 ) -> dict[str, Difference]:
-    """The difference of each named probe that both encoders have; `labels` are the classes of the test samples."""
-    return {name: compare(before[name], after[name], labels) for name in names if name in before and name in after}
+    """The difference of each named probe that both encoders have; `labels` are those of the test samples."""
+    found = {}
+    for name in names:
+        match before.get(name), after.get(name):
+            case ProbeResult() as old, ProbeResult() as new:
+                found[name] = compare(old, new, labels)
+            case RegressionResult() as old, RegressionResult() as new:
+                found[name] = compare_regressions(old, new)
+            case MultilabelResult() as old, MultilabelResult() as new:
+                found[name] = compare_multilabel(old, new)
+    return found
 
 
 def compare(before: ProbeResult, after: ProbeResult, labels: Sequence[str]) -> Difference:
@@ -78,3 +94,46 @@ def compare(before: ProbeResult, after: ProbeResult, labels: Sequence[str]) -> D
     changed = after.right.astype(np.float64) - before.right
     error = math.sqrt(float((weights**2 * changed**2).sum() + PSEUDO_COUNT * (weights**2).mean()))
     return Difference(before.balanced_accuracy, after.balanced_accuracy, error, len(codes))
+
+
+def compare_regressions(before: RegressionResult, after: RegressionResult) -> Difference:
+    """R² after − before, with a standard error over the test samples.
+
+        D = Σ_i d_i,   d_i = (e_i² before − e_i² after) / Σ_j (y_j − ȳ)²,   error² = Σ_i d_i² + 2 · mean(d²)
+
+    e_i are the errors of the two predictions. As for classes, d_i and −d_i are equally likely if training changed
+    nothing. An R² below 0 counts as 0: such a probe says no more than the mean, whichever encoder it reads.
+    """
+    spread = float(((after.true - after.true.mean()) ** 2).sum())
+    changes = ((before.true - before.predicted) ** 2 - (after.true - after.predicted) ** 2) / spread
+    error = math.sqrt(float((changes**2).sum() + PSEUDO_COUNT * (changes**2).mean()))
+    return Difference(max(before.r2, 0.0), max(after.r2, 0.0), error, len(changes))
+
+
+def compare_multilabel(before: MultilabelResult, after: MultilabelResult) -> Difference:
+    """Mean AUROC after − before, with the standard error of DeLong et al. over the test samples.
+
+    A sample moves the AUROC of a label by what its share of correctly ordered pairs differs from the mean. These
+    influences are added over labels and paired between the encoders, so that labels which occur together are not
+    counted twice. (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44, 837–845, is the case of one label.)
+    """
+    influence = _influence(after) - _influence(before)
+    error = math.sqrt(float((influence**2).sum() + PSEUDO_COUNT * (influence**2).mean()))
+    return Difference(before.auroc, after.auroc, error, len(influence))
+
+
+def _influence(result: MultilabelResult) -> FloatArray:
+    """What every test sample adds to the deviation of the mean AUROC, (n,)."""
+    from scipy.stats import rankdata
+
+    total = np.zeros(len(result.scores))
+    for scores, present in zip(result.scores.T, result.present.T, strict=True):
+        positives, negatives = int(present.sum()), int((~present).sum())
+        ranks = rankdata(scores)
+        above = ranks[present] - rankdata(scores[present])  # negatives below each positive, ties one half
+        below = positives - (ranks[~present] - rankdata(scores[~present]))  # positives above each negative
+        area = above.mean() / negatives
+        total[present] += (above / negatives - area) / positives
+        total[~present] += (below / positives - area) / negatives
+    influence: FloatArray = total / result.scores.shape[1]
+    return influence

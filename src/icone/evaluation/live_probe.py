@@ -14,7 +14,7 @@ from icone.data import Dataset
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows, kept_statistics
 from icone.errors import CollapseError
 from icone.evaluation.assessment import geometry_metrics, with_untrained
-from icone.evaluation.verdict import Verdict, judge_live
+from icone.evaluation.verdict import TAUGHT, State, Verdict, judge_live, lasting
 from icone.methods import Method
 from icone.training import Display
 from icone.training.callbacks import Callback, Row
@@ -90,6 +90,10 @@ class LiveProbe(Callback):
             self._calibrate()
             self.untrained = self._metrics()
         self.spent = time.monotonic() - began
+        self.trend = Trend("" if self.classes is None else TAUGHT)
+
+    def start(self, history: Sequence[Row]) -> None:
+        self.trend.start(history)
 
     def measure(self, epoch: int) -> Row:
         if not self.plan.due(epoch):
@@ -97,7 +101,9 @@ class LiveProbe(Callback):
         began = time.monotonic()
         metrics = with_untrained(self._metrics(), self.untrained) | {"instances": self.plan.instances}
         seconds, self.spent = self.spent + time.monotonic() - began, 0.0
-        return {"geometry": metrics, "probe_seconds": round(seconds, 3)}
+        _, alarm = self.trend.next(metrics)
+        warning = {} if alarm is None else {"warning": alarm}
+        return {"geometry": metrics | warning, "probe_seconds": round(seconds, 3)}
 
     def _metrics(self) -> dict[str, float]:
         features = self._features().numpy()
@@ -126,30 +132,46 @@ class LiveProbe(Callback):
 
 
 class CollapseAlarm(Callback):
-    """Warns once, in words, when two measurements in a row find the features collapsed.
+    """Warns once, in words, when two measurements in a row find the features collapsed, and once when they find them
+    worse than those of the untrained encoder. The history holds the same as `warning` of the geometry."""
 
-    One is not enough, because few instances are looked at, and a network may pass through a narrow place.
-    """
-
-    def __init__(self, display: Display, *, stop: bool) -> None:
+    def __init__(self, display: Display, *, stop: bool, taught: bool = False) -> None:
+        """`stop` ends a run that collapses; `taught` says that labels of these samples are taught."""
         self.display, self.stop = display, stop
-        self.warned = False
-        self.former: Verdict | None = None
+        self.warned: set[State] = set()
+        self.trend = Trend(TAUGHT if taught else "")
 
     def start(self, history: Sequence[Row]) -> None:
-        measured = [row for row in history if "geometry" in row]
-        self.former = judge_live(measured[-1]["geometry"]) if measured else None
+        self.trend.start(history)
 
     def end_epoch(self, row: Row) -> None:
         if "geometry" not in row:
             return
-        verdict, former = judge_live(row["geometry"]), self.former
-        self.former = verdict
-        if not (verdict.collapsed and former is not None and former.collapsed):
+        verdict, alarm = self.trend.next(row["geometry"])
+        if alarm is None:
             return
-        text = f"the run is collapsing (epoch {row['epoch'] + 1}): {verdict}"
-        if self.stop:
+        what = "the run is collapsing" if alarm == "collapsed" else "the run is below its untrained encoder"
+        text = f"{what} (epoch {row['epoch'] + 1}): {verdict}"
+        if self.stop and alarm == "collapsed":
             raise CollapseError(f"{text} The state is saved; --resume without --stop-on-collapse goes on")
-        if not self.warned:
+        if alarm not in self.warned:
             self.display.warn(text)
-            self.warned = True
+            self.warned.add(alarm)
+
+
+class Trend:
+    """The verdicts on the measurements of a run, each seen with the one before it."""
+
+    def __init__(self, obstacle: str = "") -> None:
+        self.obstacle = obstacle
+        self.former: Verdict | None = None
+
+    def start(self, history: Sequence[Row]) -> None:
+        """Go on after the last measurement of a run that is continued."""
+        measured = [row["geometry"] for row in history if "geometry" in row]
+        self.former = judge_live(measured[-1], self.obstacle) if measured else None
+
+    def next(self, geometry: dict[str, float]) -> tuple[Verdict, State | None]:
+        """The verdict on the next measurement, and the state that it is alarming by, if it is."""
+        former, self.former = self.former, judge_live(geometry, self.obstacle)
+        return self.former, lasting(former, self.former)

@@ -130,6 +130,34 @@ METRICS: dict[str, Metric] = {
             score="minority_accuracy",
         ),
         Metric(
+            name="auroc", title="linear probe, AUROC", label="AUROC", digits=3, better="higher", probe="linear_probe",
+            score="auroc",
+        ),
+        Metric(
+            name="ridge_probe", title="ridge probe, R²", label="ridge probe, R²", digits=3, better="higher",
+            probe="ridge_probe", score="r2",
+        ),
+        Metric(
+            name="ridge_spearman", title="ridge probe, Spearman correlation", digits=3, better="higher",
+            probe="ridge_probe", score="spearman",
+        ),
+        Metric(
+            name="knn_regressor", title="5 nearest neighbours, R²", digits=3, better="higher", probe="knn_regressor",
+            score="r2",
+        ),
+        Metric(
+            name="knn_spearman", title="5 nearest neighbours, Spearman correlation", digits=3, better="higher",
+            probe="knn_regressor", score="spearman",
+        ),
+        Metric(
+            name="multilabel_probe", title="one-vs-rest probe, mean AUROC", digits=3, better="higher",
+            probe="multilabel_probe", score="auroc",
+        ),
+        Metric(
+            name="average_precision", title="one-vs-rest probe, mean average precision", digits=3, better="higher",
+            probe="multilabel_probe", score="average_precision",
+        ),
+        Metric(
             name="recognition", title="views nearer to their own sample than to another",
             label="views nearer to their own sample", percent=True, better="higher", shown=("evaluation", "training"),
             measure=lambda e: None if e.recognised is None else e.recognised.share,
@@ -199,7 +227,7 @@ def metric_value(measured: Mapping[str, Any], metric: Metric) -> float | None:
     """The value of a metric among the results of one encoder (`assess`), or None."""
     value = measured.get(metric.probe or metric.name)
     if metric.probe and value is not None:
-        value = value[metric.score]
+        value = value.get(metric.score)  # results of earlier versions lack some
     return None if value is None else float(value)
 
 

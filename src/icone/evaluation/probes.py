@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from icone.errors import InputError, unknown_name
+from icone.evaluation.bootstrap import Interval, recall_interval
 from icone.evaluation.inputs import Features, FloatArray, finite_array
 
 MAX_ITERATIONS = 1000
@@ -43,9 +44,32 @@ class ProbeResult:
     """Whether the prediction of each test sample is right, (test samples,): what two encoders are compared by."""
     note: str | None
     """What the reader of the scores should know, in a sentence or two."""
+    interval: Interval | None = None
+    """95 % bootstrap interval of the balanced accuracy, over test samples."""
+    auroc: float | None = None
+    """Area under the ROC curve; of more than two classes the mean over classes, each against the rest."""
+    train_counts: dict[str, int] = field(default_factory=dict)
+    """Training samples of every class; the rows of `confusion` add up to the test samples."""
 
     def __float__(self) -> float:
         return self.balanced_accuracy
+
+    def to_json(self) -> dict[str, Any]:
+        support = dict(zip(self.classes, self.confusion.sum(axis=1).tolist(), strict=True))
+        return {
+            "balanced_accuracy": self.balanced_accuracy,
+            "interval": None if self.interval is None else list(self.interval),
+            "accuracy": self.accuracy,
+            "auroc": self.auroc,
+            "minority_accuracy": self.minority_accuracy,
+            "per_class": self.per_class,
+            "samples_per_class": {
+                name: {"train": self.train_counts.get(name, 0), "test": support[name]} for name in self.classes
+            },
+            "classes": list(self.classes),
+            "confusion": self.confusion.tolist(),
+            "note": self.note,
+        }
 
 
 def linear_probe(
@@ -70,20 +94,26 @@ def linear_probe(
     1.0
     """
     task = _prepare(train_x, train_y, test_x, test_y)
+    classifier, notes = fit_logistic(task.train_x, task.train_y)
+    return task.score(classifier, minority, notes)
+
+
+def fit_logistic(x: FloatArray, y: Codes) -> tuple[Any, list[str]]:
+    """A logistic regression of classes on features, and a sentence where it has not converged."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     classifier = LogisticRegression(solver="lbfgs", C=1.0, max_iter=MAX_ITERATIONS)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        classifier.fit(task.train_x, task.train_y)
+        classifier.fit(x, y)
     notes = []
     for warning in caught:
         if issubclass(warning.category, ConvergenceWarning):
             notes.append(f"the regression stopped after {classifier.n_iter_.max()} iterations, not yet converged")
         else:
             warnings.warn(warning.message, stacklevel=2)
-    return task.score(classifier.predict(task.test_x), minority, notes)
+    return classifier, notes
 
 
 def knn_probe(
@@ -110,7 +140,7 @@ def knn_probe(
     from sklearn.neighbors import KNeighborsClassifier
 
     classifier = KNeighborsClassifier(n_neighbors=k).fit(task.train_x, task.train_y)
-    return task.score(classifier.predict(task.test_x), minority, notes=[])
+    return task.score(classifier, minority, notes=[])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +153,10 @@ class _Task:
     test_x: FloatArray
     test_y: Codes
 
-    def score(self, predicted: Codes, minority: Sequence[Any] | None, notes: list[str]) -> ProbeResult:
+    def score(self, classifier: Any, minority: Sequence[Any] | None, notes: list[str]) -> ProbeResult:
         from sklearn.metrics import confusion_matrix
 
+        predicted = classifier.predict(self.test_x)
         confusion = confusion_matrix(self.test_y, predicted, labels=range(len(self.classes)))
         support = confusion.sum(axis=1)
         per_class = {name: float(confusion[i, i] / support[i]) for i, name in enumerate(self.classes) if support[i] > 0}
@@ -140,7 +171,22 @@ class _Task:
             confusion=confusion,
             right=predicted == self.test_y,
             note="; ".join(notes) or None,
+            interval=recall_interval(confusion.diagonal(), support),
+            auroc=self._auroc(classifier),
+            train_counts={name: int((self.train_y == i).sum()) for i, name in enumerate(self.classes)},
         )
+
+    def _auroc(self, classifier: Any) -> float | None:
+        """Mean over the classes that both parts have, each against the rest; of two classes both have the same."""
+        from sklearn.metrics import roc_auc_score
+
+        probabilities = classifier.predict_proba(self.test_x)
+        areas = [
+            roc_auc_score(self.test_y == code, probabilities[:, column])
+            for column, code in enumerate(classifier.classes_)
+            if 0 < (self.test_y == code).sum() < len(self.test_y)
+        ]
+        return float(np.mean(areas)) if areas else None
 
     def _minority(self, given: Sequence[Any] | None) -> list[str]:
         if given is None:
@@ -163,24 +209,30 @@ class _Task:
 
 
 def _prepare(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels) -> _Task:
-    train, test = _features(train_x, "training"), _features(test_x, "test")
-    if train.shape[1] != test.shape[1]:
-        raise InputError(f"training features have {train.shape[1]} dimensions, test features {test.shape[1]}")
+    train, test = standardized_parts(train_x, test_x)
     train_names, test_names = _names(train_y, len(train), "training"), _names(test_y, len(test), "test")
     if len(set(train_names)) < 2:
         raise InputError(f"a probe needs at least 2 classes, but all training samples are {train_names[0]!r}")
     classes = tuple(sorted({*train_names, *test_names}, key=_numbers_by_value))
     code = {name: i for i, name in enumerate(classes)}
+    return _Task(
+        classes=classes,
+        train_x=train,
+        train_y=np.array([code[name] for name in train_names]),
+        test_x=test,
+        test_y=np.array([code[name] for name in test_names]),
+    )
+
+
+def standardized_parts(train_x: Features, test_x: Features) -> tuple[FloatArray, FloatArray]:
+    """Training and test features, both standardised with mean and variance of the training part."""
+    train, test = _features(train_x, "training"), _features(test_x, "test")
+    if train.shape[1] != test.shape[1]:
+        raise InputError(f"training features have {train.shape[1]} dimensions, test features {test.shape[1]}")
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(train)
-    return _Task(
-        classes=classes,
-        train_x=scaler.transform(train),
-        train_y=np.array([code[name] for name in train_names]),
-        test_x=scaler.transform(test),
-        test_y=np.array([code[name] for name in test_names]),
-    )
+    return scaler.transform(train), scaler.transform(test)
 
 
 def _features(x: Features, part: str) -> FloatArray:

@@ -1,6 +1,6 @@
 """Features as a map: two coordinates per sample, nearest neighbours, density and clusters.
 
-All of them look at standardised features, as the probes do.
+All of them look at standardised features, as the probes do. scikit-learn is imported where it is used.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
-from sklearn.neighbors import NearestNeighbors
 
 from icone.errors import optional, unknown_name
 from icone.evaluation.geometry import standardize
@@ -64,6 +60,8 @@ def project(x: Features, name: ProjectionName = "umap", seed: int = 0) -> Projec
 
 def _principal(features: npt.NDArray[np.float64], dimensions: int) -> Floats:
     """Principal components, as many as there are; columns of zeros up to two."""
+    from sklearn.decomposition import PCA
+
     count = min(dimensions, *features.shape)
     components = PCA(count, svd_solver="full" if min(features.shape) < 500 else "auto", random_state=0)
     xy: Floats = components.fit_transform(features).astype(np.float32)
@@ -88,6 +86,8 @@ def _umap(features: Floats, seed: int) -> Projection:
 
 
 def _tsne(features: Floats, seed: int) -> Projection:
+    from sklearn.manifold import TSNE
+
     perplexity = min(PERPLEXITY, (len(features) - 1) / 3)
     few = f"Only {len(features)} samples: t-SNE runs with perplexity {perplexity:.1f}, so read distances with care."
     xy = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1).fit_transform(features)
@@ -114,6 +114,8 @@ def neighbourhood(x: Features, k: int = 8) -> Neighbourhood:
     >>> neighbourhood([[0.0], [1.0], [5.0]], k=1).index.ravel()
     array([1, 0, 1])
     """
+    from sklearn.neighbors import NearestNeighbors
+
     features = standardize(x).astype(np.float32)
     k = min(k, len(features) - 1)
     distance, index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(features).kneighbors()
@@ -126,6 +128,8 @@ def clusters(x: Features, count: int, seed: int = 0) -> Integers:
     >>> clusters([[0.0], [0.1], [0.2], [9.0]], 2)
     array([0, 0, 0, 1])
     """
+    from sklearn.cluster import KMeans
+
     features = standardize(x)
     if not features.any():
         return np.zeros(len(features), dtype=np.int64)

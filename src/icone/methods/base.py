@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from icone.encoders import Region
 from icone.errors import InputError, UndefinedError
 from icone.nn import in_micro_batches
+
+Reads = Literal["features", "feature map", "tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,8 @@ class Setting:
     """Floating-point operations that a step can afford for the diversity loss of the anchors."""
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
+    sample_shape: tuple[int, ...] = ()
+    """(C, *size) of a sample, for methods that reconstruct samples."""
     labels: Tensor | None = None
     """Class of every instance, shape (N,); only supervised methods need it."""
     num_classes: int = 0
@@ -40,6 +44,8 @@ class Learning:
     """A batch size at which the method learns well."""
     gain: float = 0.0
     """Points of the linear probe that every seed gains at least over its untrained encoder."""
+    terms: dict[str, object] = field(default_factory=dict)
+    """Data and encoder of its own, where the method cannot use those of the comparison."""
     options: dict[str, object] = field(default_factory=dict)
     """Options that suit 240 samples and an encoder of 0.2 M parameters: wide heads would take most of the time."""
 
@@ -61,6 +67,8 @@ class Method(nn.Module, ABC):
     prevents_collapse: ClassVar[str]
     """What keeps the embeddings of different instances apart, in a few words: a column of `icone methods`."""
     needs_labels: ClassVar[bool] = False
+    reads: ClassVar[Reads] = "features"
+    """What it reads of an encoder: features, which any has; the last feature map; the tokens of a transformer."""
     max_gradient_norm: ClassVar[float | None] = None
     """Clipping that belongs to the method; the configuration may override it."""
     paper_options: ClassVar[dict[str, object]] = {}
@@ -165,14 +173,17 @@ class Method(nn.Module, ABC):
         """
 
         def encode(views: Tensor) -> Tensor:
-            enabled = self.autocast_dtype is not None
-            with torch.autocast(views.device.type, dtype=self.autocast_dtype, enabled=enabled):
+            with self.autocast(views.device):
                 features: Tensor = encoder(views.flatten(0, 1))
             return features.float().reshape(*views.shape[:2], -1)
 
         if self.micro_batch is None or len(views) <= self.micro_batch:
             return encode(views)
         return in_micro_batches(encoder, encode, views, self.micro_batch)
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """Around forward passes of networks: the arithmetic of `autocast_dtype`."""
+        return torch.autocast(device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
     @classmethod
     def _check(cls, setting: Setting, smallest_batch: int) -> None:

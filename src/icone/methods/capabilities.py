@@ -9,7 +9,7 @@ import torch
 from rich import box
 from rich.console import Group
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 
 from icone.methods import METHODS, Method, Setting, method_class, method_options
 
@@ -17,6 +17,7 @@ TRAINED_BYTES = 16
 """Of one trained float32: the weight, its gradient and the two moments of AdamW."""
 STORED_BYTES = 4
 """Of one number that no optimizer touches: moving copies, queues, centres."""
+PATCH = 16
 ANY_BATCH = "any batch size"
 
 
@@ -55,13 +56,15 @@ def capabilities(
         setting = Setting(
             num_instances=num_instances,
             batch_size=method.min_batch_size,
+            sample_shape=(3, 224, 224),
             labels=torch.arange(num_instances) % num_classes,
             num_classes=num_classes,
         )
         with torch.device("meta"):
-            built = method(_Stub(dim, encoder_parameters), setting)
+            encoder = _transformer(dim) if method.reads == "tokens" else _Stub(dim, encoder_parameters)
+            built = method(encoder, setting)
         trained, stored = _count(built)
-        trained -= encoder_parameters
+        trained -= sum(p.numel() for p in encoder.parameters())
         rows.append(
             Capability(
                 name=name,
@@ -88,6 +91,17 @@ class _Stub(nn.Module):
         self.num_features = dim
         self.weight = nn.Parameter(torch.empty(parameters))
 
+    def forward_features(self, images: Tensor) -> Tensor:
+        """A feature map with cells of 16 pixels."""
+        return images.new_zeros(len(images), self.num_features, images.shape[2] // PATCH, images.shape[3] // PATCH)
+
+
+def _transformer(dim: int) -> nn.Module:
+    """A transformer of one block: what a method adds to it depends on its width and patches alone."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(patch_size=PATCH, embed_dim=dim, depth=1, num_heads=1, num_classes=0)
+
 
 def _count(method: Method) -> tuple[int, int]:
     """Trained numbers, and those that are only kept."""
@@ -99,21 +113,21 @@ def _count(method: Method) -> tuple[int, int]:
 def method_table() -> Table:
     """All methods at a glance; memory is that of weights, gradients and moments beyond the encoder's."""
     caption = (
-        "+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes. Micro-batches (--micro-batch) give the "
-        "gradient of the batch: exact by adding up, or by encoding each a second time."
+        "+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes. passes: how often --micro-batch encodes a "
+        "sample to get the gradient of the whole batch; 2: again, with the gradient of its features"
     )
     table = Table(box=box.SIMPLE, caption=caption)
     table.add_column("method", no_wrap=True)
     table.add_column("what prevents collapse")
     table.add_column("min B", justify="right")
-    table.add_column("micro-batches", no_wrap=True)
+    table.add_column("passes", justify="right")
     table.add_column("labels", no_wrap=True)
     table.add_column("+parameters", justify="right", no_wrap=True)
     table.add_column("+memory", justify="right", no_wrap=True)
     for row in capabilities():
         labels = "needed" if row.needs_labels else "none"
         parameters, memory = f"{row.extra_parameters / 1e6:.2f} M", f"{row.extra_bytes / 1e6:.0f} MB"
-        passes = "second pass" if row.second_pass else "add up"
+        passes = "2" if row.second_pass else "1"
         table.add_row(row.name, row.prevents_collapse, str(row.smallest_batch), passes, labels, parameters, memory)
     return table
 

@@ -13,14 +13,20 @@ from icone.errors import InputError, unknown_name
 from icone.methods.base import Method, Setting
 from icone.methods.byol import BYOL
 from icone.methods.cross_entropy import CrossEntropy
+from icone.methods.dcl import DCL
 from icone.methods.diet import DIET
 from icone.methods.dino import DINO
 from icone.methods.icone import IConE
 from icone.methods.icone_class import IConEClass
 from icone.methods.icone_instance import IConEInstance
+from icone.methods.lejepa import LeJEPA
+from icone.methods.mae import MAE
 from icone.methods.moco import MoCo
+from icone.methods.npid import NPID
 from icone.methods.ranges import Range
 from icone.methods.simclr import SimCLR
+from icone.methods.simmim import SimMIM
+from icone.methods.sogclr import SogCLR
 from icone.methods.supcon import SupCon
 from icone.methods.swav import SwAV
 from icone.methods.vicreg import VICReg
@@ -40,6 +46,12 @@ METHODS: dict[str, type[Method]] = {
         SupCon,
         IConEClass,
         IConEInstance,
+        MAE,
+        SimMIM,
+        NPID,
+        SogCLR,
+        LeJEPA,
+        DCL,
     )
 }
 """In the order of tables and legends; the position in it gives a method its colour and marker."""

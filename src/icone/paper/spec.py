@@ -18,8 +18,8 @@ KEY_LENGTH = 20
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
-_LATER = {"weights", "layer_decay", "warmup", "micro_batch"}
-"""Settings that runs in a store may not know: where they are not used, the key is the one from before they were."""
+_LATER = {"weights", "layer_decay", "warmup", "micro_batch", "label_column", "group_column", "task"}
+"""Settings that came after results were stored: at their defaults they are no part of a key, so that these stay."""
 _NESTED = {"image_views", "volume_views", "point_views"}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
@@ -51,7 +51,9 @@ class RunSpec:
     def identity(self) -> dict[str, Any]:
         """What determines the result, as JSON can hold it."""
         config = {name: getattr(self.config, name) for name in _DETERMINING}
-        config = {name: value for name, value in config.items() if name not in _LATER or value is not None}
+        config = {
+            name: value for name, value in config.items() if name not in _LATER or value not in (None, (), "auto")
+        }
         config |= {name: _views(config[name]) for name in _NESTED}
         config |= self.found_contents()._asdict()
         config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)

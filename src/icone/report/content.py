@@ -14,6 +14,7 @@ import numpy.typing as npt
 from icone.config import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
+from icone.evaluation.duplicates import Found, find_near_duplicates
 from icone.evaluation.metrics import METRICS, UNTRAINED, metric_value, metrics_shown, sentence_case
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
@@ -31,6 +32,8 @@ from icone.training.progress import CLOCKS
 
 NEIGHBOURS = 8
 QUERIES = 8
+MOST = 60
+"""Near-duplicate pairs, and outliers, that the page shows."""
 CLUSTERS = 8
 """Clusters where no labels say how many there might be."""
 
@@ -51,11 +54,14 @@ def run_content(
     if result is None:
         raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
     samples = read_samples(run)
+    shown, found = _map(run, samples, projections, table, thumbnails, data, data_root, progress)
     return {
         "name": name,
         "verdict": Verdict.from_json(result["verdict"]).to_json(),
         "metrics": _metrics(result),
         "note": _note(result["data"]),
+        "warnings": live_warnings(run),
+        "label_notes": result["data"].get("notes", []),
         "history": history_columns(run),
         "charts": _charts(),
         "live_samples": live_samples(run),
@@ -65,7 +71,8 @@ def run_content(
             for which in ("untrained", "trained")
             if "alignment" in result.get(which, {})
         },
-        "map": _map(run, samples, projections, table, thumbnails, data, data_root, progress),
+        "map": shown,
+        "duplicates": _duplicates(found),
         "probes": _probes(result["trained"]),
         "provenance": provenance(run),
     }
@@ -93,6 +100,19 @@ def live_samples(run: Run) -> int | None:
     """How many samples the geometry of the history was measured on, where it says so."""
     counts = [row["geometry"]["instances"] for row in run.history if "instances" in row.get("geometry", {})]
     return int(counts[-1]) if counts else None
+
+
+def live_warnings(run: Run) -> list[str]:
+    """What the alarm said while the run trained, one sentence for every state."""
+    epochs: dict[str, list[int]] = {}
+    for row in run.history:
+        if state := row.get("geometry", {}).get("warning"):
+            epochs.setdefault(state, []).append(row["epoch"] + 1)
+    return [
+        f"While training, the features were found {state} "
+        + (f"at epoch {found[0]}." if len(found) == 1 else f"{len(found)} times, from epoch {found[0]} to {found[-1]}.")
+        for state, found in epochs.items()
+    ]
 
 
 def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -142,7 +162,7 @@ def _map(
     data: Any,
     data_root: Path | None,
     progress: Callable[[str], None],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Found]:
     progress("nearest neighbours")
     near = neighbourhood(samples.features, NEIGHBOURS)
     projected = {}
@@ -151,8 +171,11 @@ def _map(
         projected[name] = project(samples.features, name)
     progress("clusters and thumbnails")
     columns = [*_own_columns(samples, near.density()), *(table_columns(table, samples) if table else [])]
-    sheets = make_sheets(run, samples, data, data_root) if thumbnails else None
-    return {
+    drawn = make_sheets(run, samples, data, data_root) if thumbnails else None
+    sheets, hashes = drawn or (None, None)
+    progress("near-duplicates and outliers")
+    found = find_near_duplicates(samples.features, hashes)
+    shown = {
         "ids": samples.ids,
         "notes": samples.notes,
         "projections": [
@@ -160,20 +183,31 @@ def _map(
             for name, p in projected.items()
         ],
         "columns": [dataclasses.asdict(column) for column in columns],
-        "labels": samples.labels if samples.labelled else None,
+        "labels": samples.classes if any(samples.classes) else None,
         "neighbours": near.index.tolist(),
         "distances": [_rounded(row) for row in near.distance],
         "thumbnails": dataclasses.asdict(sheets) if sheets else None,
-        "queries": gallery_queries(samples.labels),
+        "queries": gallery_queries(samples.classes),
+    }
+    return shown, found
+
+
+def _duplicates(found: Found) -> dict[str, Any]:
+    """The first pairs and outliers by row, and how many there are."""
+    return {
+        "pairs": [[p.first, p.second, round(p.cosine, 3), round(p.hash_distance, 3)] for p in found.duplicates[:MOST]],
+        "outliers": [[o.row, round(o.distance, 3), round(o.score, 1)] for o in found.outliers[:MOST]],
+        "counts": [len(found.duplicates), len(found.outliers)],
     }
 
 
 def _own_columns(samples: Samples, density: npt.NDArray[np.float32]) -> list[Column]:
-    """Label, split, cluster and density, as far as they say something."""
-    classes = len(set(samples.labels) - {""})
+    """Label, group, split, cluster and density, as far as they say something."""
+    classes = len(set(samples.classes) - {""})
     found = clusters(samples.features, classes if classes > 1 else CLUSTERS)
-    named = [name or None for name in samples.labels]
-    label = [numbers_or_categories("label", named, names=True)] if samples.labelled else []
+    label = [samples.label_column()] if samples.labelled else []
+    if any(samples.groups):
+        label.append(numbers_or_categories("group", [name or None for name in samples.groups], names=True))
     split = [numbers_or_categories("split", samples.splits)] if len(set(samples.splits)) > 1 else []
     names = [f"cluster {i + 1}" for i in range(int(found.max()) + 1)]
     return [*label, *split, Column("cluster", names, found.tolist()), Column("density", None, _rounded(density))]

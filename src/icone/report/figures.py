@@ -22,7 +22,7 @@ from icone.report.content import (
     live_samples,
     run_names,
 )
-from icone.report.samples import Column, Samples, evaluate_command, numbers_or_categories, read_samples
+from icone.report.samples import Column, Samples, evaluate_command, read_samples
 from icone.report.thumbnails import picture_of
 from icone.run import Run, replacing
 from icone.validation import check_arguments, check_folder
@@ -171,9 +171,9 @@ def plot_map(*runs: Run, projection: ProjectionName = "umap", colour: str = "lab
 
 
 def _colouring(samples: Samples, colour: str) -> Column:
-    classes = len(set(samples.labels) - {""})
+    classes = len(set(samples.classes) - {""})
     if colour == "label" and samples.labelled:
-        return numbers_or_categories("label", [name or None for name in samples.labels], names=True)
+        return samples.label_column()
     if colour in ("label", "cluster"):
         found = clusters(samples.features, classes if classes > 1 else CLUSTERS)
         return Column("cluster", [f"cluster {i + 1}" for i in range(int(found.max()) + 1)], found.tolist())
@@ -231,7 +231,7 @@ def plot_gallery(*runs: Run, data_root: Path | None = None) -> Figure:
     def draw(figure: Figure, run: Run) -> None:
         samples = read_samples(run)
         near = neighbourhood(samples.features, NEIGHBOURS).index
-        rows = [[query, *near[query]] for query in gallery_queries(samples.labels)]
+        rows = [[query, *near[query]] for query in gallery_queries(samples.classes)]
         pictures = picture_of(run, samples, sorted({i for row in rows for i in row}), data_root)
         axis = figure.subplots()  # one picture of all: laying out 72 axes takes seconds
         height, width = pictures[rows[0][0]].shape[:2]

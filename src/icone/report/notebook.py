@@ -7,6 +7,7 @@ from html import escape
 from icone.evaluation.metrics import metric_value, metrics_shown
 from icone.evaluation.verdict import TAUGHT, Verdict, judge_live
 from icone.methods import method_class
+from icone.report.content import live_warnings
 from icone.run import Run
 
 
@@ -31,5 +32,6 @@ def run_html(run: Run) -> str:
             value = metric_value(result["trained"], metric)
             if value is not None:
                 rows.append((metric.heading, metric.text(value)))
+    rows += [("warning", text) for text in live_warnings(run)]
     cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     return f"<b>Run {escape(str(run.folder))}</b><table>{cells}</table>"

@@ -21,7 +21,7 @@ with optional("report", "icone report"):
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
-SCRIPTS = ("base.js", "charts.js", "map.js", "tables.js", "main.js")
+SCRIPTS = ("base.js", "charts.js", "map.js", "tables.js", "duplicates.js", "main.js")
 
 
 def page(content: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ from icone.data.labels import read_columns
 from icone.errors import InputError
 from icone.run import Run
 
-Split = Literal["train", "val", "test"]
+Split = Literal["train", "val", "test", "external"]
 MOST_POINTS = 20_000
 MOST_CATEGORIES = 40
 """Eight colours times five symbols; what is rarer is shown as "other"."""
@@ -30,16 +30,29 @@ class Samples:
 
     features: npt.NDArray[np.float32]
     ids: list[str]
-    """Unique: those of the official test split are named `test/id`."""
+    """Unique: those of a test set are named `test/id` (official) or `external/id`."""
     source_ids: list[str]
     splits: list[Split]
     labels: list[str]
-    """The class, or "" where there is none."""
+    """The class, number or labels (`a|b`), or "" where there is none."""
     notes: list[str]
+    groups: list[str] = field(default_factory=list)
+    """The group of every sample, or "" where there is none; empty in results of earlier versions."""
+    task: str = "classification"
 
     @property
     def labelled(self) -> bool:
         return any(self.labels)
+
+    @property
+    def classes(self) -> list[str]:
+        """The class of every sample; all "" where labels are numbers, or several per sample."""
+        return self.labels if self.task == "classification" else [""] * len(self.labels)
+
+    def label_column(self) -> Column:
+        """Labels to colour by: numbers where they are a quantity, else categories."""
+        named = [name or None for name in self.labels]
+        return numbers_or_categories("label", named, names=self.task != "regression")
 
 
 def evaluate_command(run: Run) -> str:
@@ -58,6 +71,7 @@ def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
     try:
         with run.features_file.open("rb") as opened, np.load(opened) as file:
             saved = {name: file[name] for name in ("features", "ids", "labels", "splits")}
+            groups = file["groups"] if "groups" in file else np.full(len(saved["ids"]), "")
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {run.features_file} ({error}): run `{evaluate_command(run)}` again") from error
     notes = []
@@ -78,6 +92,8 @@ def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
         splits=splits,
         labels=saved["labels"][rows].tolist(),
         notes=notes,
+        groups=groups[rows].tolist(),
+        task=((run.result or {}).get("data") or {}).get("task", "classification"),
     )
 
 

@@ -16,8 +16,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from icone.config import is_object
 from icone.data import Dataset, Preparation, open_source
 from icone.errors import InputError
+from icone.evaluation.duplicates import Bits, perceptual_hash
 from icone.report.samples import Samples
 from icone.run import Run
 
@@ -40,15 +42,23 @@ def tile_edge(count: int) -> int:
     return 64 if count <= 2000 else 48 if count <= 6000 else 32
 
 
-def make_sheets(run: Run, samples: Samples, data: Any = None, data_root: Path | None = None) -> Sheets | None:
-    """Thumbnails of the samples, read again from the run's source; None for points, which have no picture."""
+def make_sheets(
+    run: Run, samples: Samples, data: Any = None, data_root: Path | None = None
+) -> tuple[Sheets, Bits] | None:
+    """Thumbnails and perceptual hashes of the samples, read again; None for points, which have no picture."""
     preparation = run.preparation
     if preparation.spatial_dims == 0:
         return None
     edge, every = tile_edge(len(samples.ids)), range(len(samples.ids))
+    hashes: list[Bits] = []
+
+    def pictures() -> Iterator[Picture]:
+        for image in _images(run, samples, preparation, data, data_root, every):
+            hashes.append(perceptual_hash(image))
+            yield picture(image, edge)
+
     try:
-        images = _images(run, samples, preparation, data, data_root, every)
-        return lay_out((picture(image, edge) for image in images), edge)
+        return lay_out(pictures(), edge), np.stack(hashes)
     except InputError as error:
         raise InputError(f"no pictures of the samples: {error}. --no-thumbnails makes the page without them") from error
 
@@ -71,12 +81,22 @@ def _images(
     config = dataclasses.replace(run.config, labels=None, data_root=data_root or run.config.data_root)
     datasets: dict[str, Dataset] = {}
     position: dict[tuple[str, str], int] = {}
+    config = dataclasses.replace(config, label_column=(), group_column=None)
+    external = str(((run.result or {}).get("data") or {}).get("external_test"))
     for split in set(samples.splits):
-        source = open_source(config.source if data is None else data, dataclasses.replace(config, split=split))
+        if split != "external":
+            source = open_source(config.source if data is None else data, dataclasses.replace(config, split=split))
+        elif not is_object(external):
+            source = open_source(external, dataclasses.replace(config, split="test"))
+        else:  # it cannot be opened again: its samples have black pictures
+            continue
         datasets[split] = Dataset(source, range(len(source)), preparation, resident=False)
         position |= {(split, name): i for i, name in enumerate(source.ids)}
     for row in rows:
         key = samples.splits[row], samples.source_ids[row]
+        if key[0] not in datasets:
+            yield torch.zeros((preparation.channels, *preparation.size))
+            continue
         if key not in position:
             raise InputError(f"{config.source} no longer holds {key[1]}: evaluate the run again")
         yield datasets[key[0]].images_at(torch.tensor([position[key]]))[0]

@@ -16,7 +16,7 @@ from icone.nn import plain_state_dict
 from icone.run import Run, write_tensors, write_text
 
 Row = dict[str, Any]
-"""A line of the history: numbers by name, and perhaps `geometry`, a dictionary of further numbers."""
+"""A line of the history: numbers by name, and perhaps `geometry`, a dictionary of further numbers and a `warning`."""
 
 
 class Callback:
@@ -61,11 +61,12 @@ def as_callback(given: Any) -> Callback:
 def flatten(row: Row) -> dict[str, float]:
     """The numbers of a row by name, those of `geometry` as `geometry/name`.
 
-    >>> flatten({"epoch": 3, "loss": 0.5, "geometry": {"rankme": 12.0}})
+    >>> flatten({"epoch": 3, "loss": 0.5, "geometry": {"rankme": 12.0, "warning": "collapsed"}})
     {'loss': 0.5, 'geometry/rankme': 12.0}
     """
     flat = {name: value for name, value in row.items() if name not in ("epoch", "geometry")}
-    return flat | {f"geometry/{name}": value for name, value in row.get("geometry", {}).items()}
+    geometry = row.get("geometry", {})
+    return flat | {f"geometry/{name}": value for name, value in geometry.items() if name != "warning"}
 
 
 class Snapshots(Callback):

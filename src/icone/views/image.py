@@ -11,7 +11,16 @@ from icone.config import ImageViews
 from icone.validation import check_settings
 from icone.views.base import Views, draw_uniform, switched_off, unit_range, within
 from icone.views.ops.blur import GaussianBlur
-from icone.views.ops.colour import BRIGHTNESS, CONTRAST, HUE, SATURATION, ColourJitter, luma_weights, mix_channels
+from icone.views.ops.colour import (
+    BRIGHTNESS,
+    CONTRAST,
+    HUE,
+    SATURATION,
+    ChannelJitter,
+    ColourJitter,
+    luma_weights,
+    mix_channels,
+)
 from icone.views.ops.crop import TRIES, RandomArea
 from icone.views.ops.resample import along_axes, interpolation_matrix
 
@@ -51,13 +60,16 @@ class ImageParameters(NamedTuple):
     """Whether the colour is dropped, (N,)."""
     sigma: Tensor
     """Standard deviation of the blur in pixels, (N,); 0 where not blurred."""
+    channel_factors: Tensor | None = None
+    """Brightness and contrast factor of every channel, (N, 2, C), where the channels are no colours."""
 
 
 class ImagePipeline(Views):
     """Crop, flips, colour jitter, grayscale, blur and normalisation of (N, C, H, W) images.
 
     Every step computes what torchvision computes sample by sample for the same parameters. Crop and
-    flips are one resampling; dropping the colour and normalising are one product with a C×C matrix.
+    flips are one resampling; dropping the colour and normalising are one product with a C×C matrix. Where the channels
+    are neither gray nor red, green and blue, each of them gets a brightness and a contrast of its own.
     """
 
     flip_chance: Tensor
@@ -74,6 +86,7 @@ class ImagePipeline(Views):
         super().__init__()
         check_settings(config, "image_views")
         self.config, self.channels, self.size = config, channels, size
+        self.each_channel = channels not in (1, 3)
         self._plan_geometry()
         self._plan_colour()
         self._plan_blur()
@@ -93,7 +106,13 @@ class ImagePipeline(Views):
         start, extent = self.crop(uniform["area"], uniform["ratio"], uniform["place"])
         factors = within(uniform["factors"], self.factor_low, self.factor_high)
         sigma = within(uniform["sigma"], *self.config.blur_sigma)
+        own = None
+        if self.each_channel:
+            low, high = self.factor_low[:HUE, None], self.factor_high[:HUE, None]
+            drawn = within(torch.rand(count, 2, self.channels, device=device), low[:SATURATION], high[:SATURATION])
+            own = torch.where(uniform["jitter"][:, :, None] < self.config.jitter, drawn, torch.ones_like(drawn))
         return ImageParameters(
+            channel_factors=own,
             start=start,
             extent=extent,
             flipped=uniform["flip"] < self.flip_chance,
@@ -108,7 +127,11 @@ class ImagePipeline(Views):
         views = unit_range(images)
         if self.resamples:
             views = self._resample(views, drawn)
-        if self.jitter.operations:
+        if drawn.channel_factors is not None:
+            brightness, contrast = drawn.channel_factors.unbind(1)
+            contrast_first = drawn.order[:, 0] == CONTRAST if self.jitter.operations else drawn.gray
+            views = self.channel_jitter(views.flatten(2), contrast_first, brightness, contrast).view_as(views)
+        elif self.jitter.operations:
             views = self.jitter(views.flatten(2), drawn.order, drawn.factors).view_as(views)
         if self.blur is not None:
             views = self.blur(views, drawn.sigma)
@@ -120,6 +143,8 @@ class ImagePipeline(Views):
 
     def _finish(self, images: Tensor, gray: Tensor) -> Tensor:
         """Drop the colour where asked (every channel becomes the luma), and normalise."""
+        if self.each_channel:  # a product with a matrix of 40 × 40 would cost more than all other steps
+            return (images - self.mean) / self.std
         mix = torch.where(gray[:, None, None], self.drop_colour, self.keep_colour)
         return mix_channels(self.offset, mix, images.flatten(2)).view_as(images)
 
@@ -148,13 +173,16 @@ class ImagePipeline(Views):
         neutral, reach = torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.zeros(4)
         operations = []
         for operation, (step, strength, obstacle) in strengths.items():
-            parameters = {"strength": strength, "probability": config.jitter}
+            parameters: dict[str, object] = {"strength": strength, "probability": config.jitter}
+            if self.each_channel:
+                parameters["of"] = "each channel"
             if self._include(step, parameters, obstacle or no_jitter or switched_off(strength)):
                 operations.append(operation)
                 reach[operation] = strength
         low = neutral - reach
         low[:HUE].clamp_(min=0)
         self.jitter = ColourJitter(operations, self.channels)
+        self.channel_jitter = ChannelJitter(operations)
         self._constant("factor_neutral", neutral)
         self._constant("factor_low", low)
         self._constant("factor_high", neutral + reach)

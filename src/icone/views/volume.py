@@ -52,9 +52,9 @@ class VolumeParameters(NamedTuple):
     turn: Tensor
     """Position of the rotation in `VolumePipeline.turns`, (N,); 0 is none."""
     shift: Tensor
-    """Offset of the intensities, (N,)."""
+    """Offset of the intensities, (N,); (N, C) where there are several channels."""
     contrast: Tensor
-    """Factor of the intensities, (N,)."""
+    """Factor of the intensities, (N,); (N, C) where there are several channels."""
     noise_sigma: Tensor
     """Standard deviation of the noise, (N,); 0 where there is none."""
     noise: Tensor | None
@@ -67,7 +67,8 @@ class VolumePipeline(Views):
     """Crop, flips, quarter turn, intensity shift and contrast, noise and blur of (N, C, D, H, W) volumes.
 
     Crop, flips and turn are one trilinear resampling. Intensities become (x + shift) · contrast, in the order
-    of the paper's list; they are not clipped, as the paper does not say that they are, nor normalised.
+    of the paper's list; they are not clipped, as the paper does not say that they are, nor normalised. Of several
+    channels each gets a shift and a contrast of its own.
     """
 
     turn_axes: Tensor
@@ -108,13 +109,16 @@ class VolumePipeline(Views):
         uniform = draw_uniform(UNIFORMS, count, device)
         start, extent = self.crop(uniform["share"], uniform["place"])
         turn = 1 + (uniform["turn"] * (len(self.turns) - 1)).long()
+        shift, contrast = uniform["shift"][:, 0], uniform["contrast"][:, 0]
+        if self.channels > 1:
+            shift, contrast = torch.rand(count, 2, self.channels, device=device).unbind(1)
         return VolumeParameters(
             start=start,
             extent=extent,
             flipped=uniform["flip"] < config.flip,
             turn=(turn * (uniform["rotate"] < self.rotate_chance))[:, 0],
-            shift=within(uniform["shift"], -config.shift, config.shift)[:, 0],
-            contrast=within(uniform["contrast"], *config.contrast)[:, 0],
+            shift=within(shift, -config.shift, config.shift),
+            contrast=within(contrast, *config.contrast),
             noise_sigma=(config.noise_sigma * (uniform["noise"] < config.noise))[:, 0],
             noise=torch.randn(count, self.channels, *self.size, device=device) if self.noises else None,
             blurred=uniform["blur"][:, 0] < config.blur,
@@ -124,8 +128,8 @@ class VolumePipeline(Views):
         """The views of stored volumes (N, C, D, H, W) that the parameters of N views describe."""
         views = self._resample(images, drawn) if self.resamples else unit_range(images)
         if self.rescales:
-            contrast = _per_sample(drawn.contrast)
-            views = torch.addcmul(_per_sample(drawn.shift) * contrast, views, contrast)
+            contrast = _per_channel(drawn.contrast)
+            views = torch.addcmul(_per_channel(drawn.shift) * contrast, views, contrast)
         if drawn.noise is not None:
             views = torch.addcmul(views, drawn.noise, _per_sample(drawn.noise_sigma))
         if self.blur is not None:
@@ -197,6 +201,10 @@ def quarter_turns(size: tuple[int, int, int]) -> list[QuarterTurn]:
             reverses[a], reverses[b] = k in (1, 2), k in (2, 3)
             turns.append(QuarterTurn((a, b), k, tuple(axes), tuple(reverses)))
     return turns
+
+
+def _per_channel(values: Tensor) -> Tensor:
+    return values[:, :, None, None, None] if values.ndim == 2 else _per_sample(values)
 
 
 def _per_sample(values: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def test_series_in_subfolders(tmp_path: Path, suffix: str) -> None:
     assert source.spatial_dims == 3
     assert source.labels is None  # two studies of each patient do not make the patients classes
     assert source.paths[0] == tmp_path / "p1" / "early"
-    array, spacing, _ = source.read(0)
+    array, spacing, *_ = source.read(0)
     np.testing.assert_array_equal(array, VOLUME[None].astype(np.float32) * 2 - 1024)
     assert spacing == pytest.approx((2.5, 0.5, 0.75))
 

@@ -24,7 +24,7 @@ def test_nifti_is_turned_to_canonical_axes(tmp_path: Path, read_one: ReadOne, wr
     # Stored as (inferior, right-to-left, anterior): canonical X = -axis 1, Y = axis 2, Z = -axis 0.
     affine = np.array([[0, -2, 0, 0], [0, 0, 3, 0], [-5, 0, 0, 0], [0, 0, 0, 1.0]])
     write_nifti(tmp_path / "a.nii.gz", VOLUME, affine)
-    array, spacing, _ = read_one(tmp_path)
+    array, spacing, *_ = read_one(tmp_path)
     np.testing.assert_array_equal(array[0], VOLUME.transpose(1, 2, 0)[::-1, :, ::-1])
     assert spacing == (2.0, 3.0, 5.0)
 

@@ -109,7 +109,7 @@ UNITS = {"PhysicalSizeXUnit": "nm", "PhysicalSizeYUnit": "mm", "PhysicalSizeZUni
         ("a.ome.tif", STACK.reshape(2, 3, 7, 8), {"metadata": OME | {"axes": "ZCYX"}}, (1.5e-3, 0.3e-3, 0.2e-3)),
         ("a.ome.tif", STACK[:, None], {"metadata": OME | {"axes": "TZYX"}}, None),
         ("a.ome.tif", STACK, {"metadata": OME | {"axes": "TYX"}}, None),
-        ("a.ome.tif", STACK[0], {"metadata": OME | {"axes": "YX"}}, None),
+        ("a.ome.tif", STACK[0], {"metadata": OME | {"axes": "YX"}}, (0.3e-3, 0.2e-3)),
         ("a.ome.tif", STACK, {"metadata": OME | {"PhysicalSizeZUnit": "pixel"}}, None),
         ("a.ome.tif", STACK, {"metadata": OME | {"PhysicalSizeZ": 0.0}}, None),
         ("a.ome.tif", STACK, {"metadata": {"axes": "ZYX", "PhysicalSizeX": 0.2}}, None),

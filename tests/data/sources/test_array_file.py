@@ -88,9 +88,15 @@ def test_zarr_group(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.read(2).array[0], np.arange(128, 192).reshape(8, 8))
 
 
-def test_several_labels_per_sample_are_no_classes(tmp_path: Path) -> None:
-    np.savez(tmp_path / "set.npz", images=np.zeros((3, 8, 8)), labels=np.zeros((3, 14), int))
-    assert open_source(str(tmp_path / "set.npz"), DataConfig()).labels is None
+def test_several_labels_per_sample_and_real_numbers(tmp_path: Path) -> None:
+    labels = np.eye(3, 14, dtype=int) + np.eye(3, 14, 1, dtype=int)
+    np.savez(tmp_path / "set.npz", images=np.zeros((3, 8, 8)), labels=labels)
+    several = open_source(str(tmp_path / "set.npz"), DataConfig())
+    assert several.labels == ("0|1", "1|2", "2|3")
+    assert several.task == "multilabel"
+    np.savez(tmp_path / "set.npz", images=np.zeros((3, 8, 8)), labels=np.array([0.5, 2, np.nan]))
+    numbers = open_source(str(tmp_path / "set.npz"), DataConfig())
+    assert (numbers.labels, numbers.task) == (("0.5", "2", None), "regression")
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])

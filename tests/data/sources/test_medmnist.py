@@ -9,10 +9,9 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
-import torch
 
 from icone.config import DataConfig
-from icone.data import open_source
+from icone.data import download, open_source
 from icone.data.sources import medmnist
 from icone.errors import InputError
 
@@ -52,26 +51,13 @@ def test_wrong_checksum(registry: Path) -> None:
 
 
 def test_without_network_the_way_out_is_named(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_network(url: str, file: str) -> None:
+    def no_network(*_: object, **__: object) -> None:
         raise URLError("no route")
 
-    monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
-    with pytest.raises(
-        InputError, match=r"default/tinymnist3d_64\.npz is missing .*no route.*http://x/64.*--data-root"
-    ):
+    monkeypatch.setattr(download, "urlopen", no_network)
+    wanted = r"default/tinymnist3d_64\.npz is missing: cannot download http://x/64 .*no route.*offline.*--data-root"
+    with pytest.raises(InputError, match=wanted):
         open_source("medmnist:tinymnist3d@64", DataConfig())
-
-
-def test_download_goes_where_the_file_is_looked_for(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = (registry / "tinymnist3d_64.npz").read_bytes()
-
-    def fetch(url: str, file: str) -> None:
-        assert url == "http://x/64"
-        Path(file).write_bytes(content)
-
-    monkeypatch.setattr(torch.hub, "download_url_to_file", fetch)
-    assert len(open_source("medmnist:tinymnist3d@64", DataConfig(data_root=registry / "new"))) == 3
-    assert [path.name for path in (registry / "new").iterdir()] == ["tinymnist3d_64.npz"]
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,12 @@ class Sample(NamedTuple):
     """Millimetres per voxel along each spatial axis, where the file says so."""
     is_colour: bool = False
     """Whether the file declares its three channels as red, green and blue, which share one intensity range."""
+    names: tuple[str, ...] = ()
+    """The names of the channels, where the file says them."""
+    notes: tuple[str, ...] = ()
+    """What was guessed or left out when it was read, a sentence each."""
+    missing: tuple[int, ...] = ()
+    """Channels that the sample lacks: they count nowhere and are 0 once it is prepared."""
 
 
 class Header(NamedTuple):
@@ -79,7 +85,7 @@ class Format:
     name: str
     suffixes: tuple[str, ...]
     """How the names of its files end, in lower case, each with its dot."""
-    read: Callable[[Any], Sample] | None = None
+    read: Callable[..., Sample] | None = None
     """Reads one file as one sample; gets its path. None where a file of this format is never one sample."""
     header: Callable[[Any], Header | None] | None = None
     """Shape and type that a file declares, so that memory for it is found before it is decoded. An `InputError` says
@@ -91,6 +97,16 @@ class Format:
     is_series: bool = False
     """Whether all its files in one folder are one sample, as DICOM slices are. Then `read` and `header` get the list
     of these files."""
+    takes_axes: bool = False
+    """Whether `read` also takes `axes`, the names that the user gives the axes of one sample (`--axes`), or None."""
+    is_folder: bool = False
+    """Whether what has its suffix is a folder, as a Zarr store is."""
+    samples: Callable[[Any], Any] | None = None
+    """Where one path may hold several samples or none. Of a series: gets the files of one folder and returns the list
+    of files of every sample, or a text that says why there is none. Of a folder: gets its path and returns the paths of
+    the samples inside."""
+    more_files: Callable[[Path], list[Path]] | None = None
+    """Other files that a file refers to, as the header in an .mhd does: they are part of the sample's content."""
     has_mark: Callable[[Path], bool] | None = None
     """Whether a file without a suffix is of this format, by its first bytes."""
     packages: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Folders of DICOM slices as volumes, through pydicom."""
+"""Folders of DICOM slices, and multi-frame files, as volumes, through pydicom."""
 
 from __future__ import annotations
 
@@ -29,11 +29,25 @@ def is_dicom(path: Path) -> bool:
 
 def series_header(files: list[Path]) -> Header:
     """What a series holds once it is decoded, by its first slice."""
-    with optional("dicom", "reading DICOM"):
-        import pydicom
+    first = _read(files[0], stop_before_pixels=True)
+    count = int(first.get("NumberOfFrames", 1)) if len(files) == 1 else len(files)
+    return Header((1, count, int(first.Rows), int(first.Columns)), np.dtype(np.float32))
 
-    first = pydicom.dcmread(files[0], stop_before_pixels=True)
-    return Header((1, len(files), int(first.Rows), int(first.Columns)), np.dtype(np.float32))
+
+def series_samples(files: list[Path]) -> list[list[Path]] | str:
+    """The files of every sample in a folder: one series, or as many volumes as there are multi-frame files.
+
+    The first file tells which of the two. A folder with nothing but localizers (scouts) has no sample.
+    """
+    try:
+        first = _kind(files[0])
+        if _is_localizer(first) and all(_is_localizer(_kind(file)) for file in files[1:]):
+            return "it holds localizers (scouts) only"
+        return [[file] for file in files] if _frames(first) > 1 else [files]
+    except InputError:
+        raise
+    except Exception:  # pydicom raises anything; reading the series says what is wrong
+        return [files]
 
 
 def read_series(files: list[Path]) -> Sample:
@@ -41,26 +55,88 @@ def read_series(files: list[Path]) -> Sample:
 
     The spacing is the slices' median distance, then the distance of rows and of columns. The slices must lie in
     parallel planes at equal steps. The steps need not be along the normal: where the gantry was tilted, they are not.
+    The frames of one multi-frame file are such slices. Localizers among other slices are left out.
     """
-    with optional("dicom", "reading DICOM"):
-        import pydicom
-
-    slices = [pydicom.dcmread(file) for file in files]
+    everything = [(file, _read(file)) for file in files]
+    chosen = [(file, one) for file, one in everything if not _is_localizer(one)] or everything
+    files, slices = [file for file, _ in chosen], [one for _, one in chosen]
+    left_out = len(everything) - len(chosen)
+    notes = (f"{left_out} localizers (scouts) among its {len(everything)} files are left out",) if left_out else ()
     _check_one_series(slices)
+    if len(slices) == 1 and _frames(slices[0]) > 1:
+        return _read_frames(slices[0])
+    return _volume(slices, files, [_pixels(one) for one in slices])._replace(notes=notes)
+
+
+def _volume(slices: list[Any], files: list[Path], pixels: list[Array]) -> Sample:
+    """Slices, each with its own description, as one volume."""
     _check_planes(slices, files)
     positions, heights = _positions(slices)
     order = np.argsort(heights, kind="stable")
     _check_steps(positions[order], heights[order], [files[i].name for i in order])
-    volume = np.stack([_rescaled(slices[i]) for i in order])
+    volume = np.stack([_rescaled(slices[i], pixels[i]) for i in order])
     return Sample(volume[None], _spacing(slices[0], heights[order]))
+
+
+def _read_frames(file: Any) -> Sample:
+    """The frames of one file: by their positions where it says them, else in their order."""
+    pixels: Array = file.pixel_array
+    if pixels.ndim == 4:
+        notes = (UNPLACED.format(len(pixels)),)
+        return Sample(np.moveaxis(pixels, -1, 0), is_colour=pixels.shape[-1] == 3, notes=notes)
+    frames = [_frame(file, number) for number in range(len(pixels))]
+    if any("ImagePositionPatient" in frame for frame in frames):
+        names = [Path(f"frame {number}") for number in range(1, len(frames) + 1)]
+        return _volume(frames, names, list(pixels))
+    volume = np.stack([_rescaled(frame, one) for frame, one in zip(frames, pixels, strict=True)])
+    spacing = _spacing(frames[0], np.zeros(1))
+    return Sample(volume[None], spacing, notes=(UNPLACED.format(len(pixels)),))
+
+
+def _frame(file: Any, number: int) -> Any:
+    """What a multi-frame file says about one frame: of itself, of all frames, of this one."""
+    from pydicom import Dataset
+
+    frame = Dataset()
+    for tag in ("RescaleSlope", "RescaleIntercept", "PixelSpacing", "SliceThickness", "ImageOrientationPatient"):
+        if tag in file:
+            setattr(frame, tag, file[tag].value)
+    shared, each = (file.get(f"{kind}FunctionalGroupsSequence") for kind in ("Shared", "PerFrame"))
+    for group in (shared[0] if shared else (), each[number] if each else ()):
+        for element in group:
+            if element.VR == "SQ" and element.value:
+                frame.update(element.value[0])
+    return frame
+
+
+UNPLACED = "its {} frames do not say where they lie: they are the slices of a volume, in their order"
+
+
+def _read(path: Path, **settings: Any) -> Any:
+    with optional("dicom", "reading DICOM"):
+        import pydicom
+
+    return pydicom.dcmread(path, **settings)
+
+
+def _kind(path: Path) -> Any:
+    return _read(path, stop_before_pixels=True, specific_tags=["ImageType", "NumberOfFrames"])
+
+
+def _frames(file: Any) -> int:
+    return int(file.get("NumberOfFrames") or 1)
+
+
+def _is_localizer(file: Any) -> bool:
+    return "LOCALIZER" in (file.get("ImageType") or ())
 
 
 def _check_one_series(slices: list[Any]) -> None:
     series = {str(s.get("SeriesInstanceUID", "")) for s in slices}
     if len(series) > 1:
         raise InputError(f"it mixes {len(series)} DICOM series; put each series into a folder of its own")
-    if any(int(s.get("NumberOfFrames", 1)) > 1 for s in slices):
-        raise InputError("it is a multi-frame DICOM file; convert it to NIfTI first, as dcm2niix does")
+    if len(slices) > 1 and any(_frames(s) > 1 for s in slices):
+        raise InputError("it mixes single slices with multi-frame DICOM files; put each kind into a folder of its own")
     if len({(s.get("Rows"), s.get("Columns")) for s in slices}) > 1:
         raise InputError("its DICOM slices differ in size, so they are not one volume")
 
@@ -124,10 +200,14 @@ def _positions(slices: list[Any]) -> tuple[Array, Array]:
     return positions, positions @ np.cross(row, column)
 
 
-def _rescaled(piece: Any) -> Array:
+def _pixels(piece: Any) -> Array:
     pixels: Array = piece.pixel_array
-    if pixels.ndim != 2:
+    if pixels.ndim != 2 and _frames(piece) == 1:
         raise InputError(f"its DICOM slices have shape {pixels.shape}, but only gray slices make a volume")
+    return pixels
+
+
+def _rescaled(piece: Any, pixels: Array) -> Array:
     slope, intercept = float(piece.get("RescaleSlope", 1)), float(piece.get("RescaleIntercept", 0))
     return pixels.astype(np.float32) * np.float32(slope) + np.float32(intercept)
 
@@ -147,6 +227,7 @@ DICOM = Format(
     header=series_header,
     spatial_dims=3,
     is_series=True,
+    samples=series_samples,
     has_mark=is_dicom,
     packages=("pydicom",),
     extra="dicom",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from icone.data.formats.axes import FOURTH_AXIS, by_axes, spacing_along, spatial_axes
 from icone.data.formats.base import Format, Header, Sample
 from icone.errors import InputError
 
@@ -16,8 +17,10 @@ DEFLATE_RATIO = 1032
 """No gzip stream grows by more than this when it is decompressed."""
 
 
-def read_nifti(path: Path) -> Sample:
+def read_nifti(path: Path, axes: str | None = None) -> Sample:
     """A NIfTI volume as (C, X, Y, Z), turned to right, anterior, superior; a fourth axis is channels.
+
+    `axes` says otherwise: XYZT takes the mean over time, XYC is an image with channels.
 
     The file is read, not mapped: if it is cut meanwhile, a mapped file would end the process.
     """
@@ -36,11 +39,13 @@ def read_nifti(path: Path) -> Sample:
         array = np.asanyarray(image.dataobj)
     while array.ndim > 3 and array.shape[-1] == 1:
         array = array[..., 0]
-    if array.ndim not in (3, 4):
+    if axes is None and array.ndim not in (3, 4):
         raise InputError(f"it has shape {array.shape}, but a volume has three axes, or four with channels")
-    spacing = tuple(float(step) for step in image.header.get_zooms()[:3])
-    array = array[None] if array.ndim == 3 else np.moveaxis(array, -1, 0)
-    return Sample(array, spacing if min(spacing) > 0 else None)
+    named = axes or "XYZC"[: array.ndim]
+    steps = dict(zip(named, map(float, image.header.get_zooms()), strict=False))
+    notes = (FOURTH_AXIS.format(array.shape[-1]),) if axes is None and array.ndim == 4 else ()
+    sample = by_axes(array, named, order="XYZ")
+    return Sample(sample, spacing_along(steps, spatial_axes(named, "XYZ")), notes=notes)
 
 
 def nifti_header(path: Path) -> Header:
@@ -64,6 +69,7 @@ NIFTI = Format(
     read=read_nifti,
     header=nifti_header,
     spatial_dims=3,
+    takes_axes=True,
     packages=("nibabel",),
     extra="nifti",
     loggers=("nibabel.global",),

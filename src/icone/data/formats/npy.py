@@ -16,6 +16,7 @@ import numpy as np
 import numpy.lib.format as npy_format
 import numpy.typing as npt
 
+from icone.data.formats.axes import by_axes, slices_note
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.data.memory import check_fits
 from icone.errors import InputError
@@ -27,15 +28,23 @@ NUMPY_KEYS = ("image", "volume", "images", "data", "x", "arr_0")
 """Names under which an .npz with several arrays holds the data."""
 
 
-def read_npy(path: Path) -> Sample:
+def read_npy(path: Path, axes: str | None = None) -> Sample:
     """One image or volume from a .npy file; `channels_first` says how its axes are understood."""
-    return Sample(channels_first(load_numpy(path)))
+    return bare_sample(load_numpy(path), axes)
 
 
-def read_npz(path: Path) -> Sample:
+def read_npz(path: Path, axes: str | None = None) -> Sample:
     """One image or volume from a .npz file, see `channels_first` and `NUMPY_KEYS`."""
     with load_numpy(path) as arrays:
-        return Sample(channels_first(arrays[pick_key(arrays.files)]))
+        return bare_sample(arrays[pick_key(arrays.files)], axes)
+
+
+def bare_sample(array: Array, axes: str | None) -> Sample:
+    """One image or volume from an array that does not say what its axes are."""
+    if axes is not None:
+        return Sample(by_axes(array, axes))
+    sample = channels_first(array)
+    return Sample(sample, notes=slices_note(array.shape) if sample.ndim == 4 else ())
 
 
 def load_numpy(path: Path) -> Any:
@@ -266,5 +275,21 @@ def write_rows(path: Path, rows: Iterable[Array], shape: tuple[int, ...], dtype:
     return checksums
 
 
-NPY = Format(name="npy", suffixes=(".npy",), read=read_npy, header=npy_header, open_arrays=NpyFile, packages=("numpy",))
-NPZ = Format(name="npz", suffixes=(".npz",), read=read_npz, header=npz_header, open_arrays=NpzFile, packages=("numpy",))
+NPY = Format(
+    name="npy",
+    suffixes=(".npy",),
+    read=read_npy,
+    header=npy_header,
+    open_arrays=NpyFile,
+    takes_axes=True,
+    packages=("numpy",),
+)
+NPZ = Format(
+    name="npz",
+    suffixes=(".npz",),
+    read=read_npz,
+    header=npz_header,
+    open_arrays=NpzFile,
+    takes_axes=True,
+    packages=("numpy",),
+)

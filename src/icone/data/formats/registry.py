@@ -12,6 +12,8 @@ from typing import Any
 
 from icone.data.formats.base import Format
 from icone.data.formats.dicom import DICOM
+from icone.data.formats.hdf5 import HDF5
+from icone.data.formats.itk import ITK
 from icone.data.formats.nifti import NIFTI
 from icone.data.formats.npy import NPY, NPZ
 from icone.data.formats.pillow import IMAGE
@@ -19,7 +21,7 @@ from icone.data.formats.tiff import TIFF
 from icone.data.formats.zarr import ZARR
 from icone.errors import InputError
 
-BUILT_IN = (IMAGE, TIFF, NPY, NPZ, NIFTI, DICOM, ZARR)
+BUILT_IN = (IMAGE, TIFF, NPY, NPZ, NIFTI, DICOM, ZARR, ITK, HDF5)
 
 FORMATS: dict[str, Format] = {}
 """Every format under each of its suffixes."""

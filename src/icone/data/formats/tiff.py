@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
+from icone.data.formats.axes import by_axes, slices_note, spacing_along, spatial_axes
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.data.formats.pillow import drop_alpha
-from icone.errors import InputError
+from icone.errors import InputError, printable
 
 
-def read_tiff(path: Path) -> Sample:
-    """A TIFF as (C, H, W), or as (C, D, H, W) where it has several pages; then with its spacing, if it says so.
+def read_tiff(path: Path, axes: str | None = None) -> Sample:
+    """A TIFF as (C, H, W), or as (C, D, H, W) where it has several pages; with its spacing, if it says so.
 
-    A sample that the file declares as opacity is applied to 8-bit colour or gray and dropped. All other samples are
-    channels: writers declare the fourth of four as opacity without being asked, and with 16 bits it is a measurement.
+    `axes` names the axes of the stored array, those of length 1 aside; else the file says what they are, or several
+    pages are taken for slices. A sample that the file declares as opacity is applied to 8-bit colour or gray and
+    dropped. All other samples are channels: writers declare the fourth of four as opacity without being asked, and with
+    16 bits it is a measurement.
     """
     import tifffile
 
     with tifffile.TiffFile(path) as file:
         _check_complete(file)
-        series, first = file.series[0], file.pages.first
-        array, axes = np.asarray(series.asarray()), str(series.axes)
+        series, first, count = file.series[0], file.pages.first, len(file.series)
+        array, stored = _without_ones(np.asarray(series.asarray()), str(series.axes))
         photometric, extra = int(first.photometric), [int(kind) for kind in first.extrasamples]
-        spacing = _tiff_spacing(file)
-    sample = _arrange(array, axes)
-    colours = {0: 1, 1: 1, 2: 3, 6: 3}.get(photometric) if "S" in axes and "C" not in axes else None  # gray, RGB, YCbCr
-    if array.dtype == np.uint8 and extra in ([1], [2]) and len(sample) - 1 == colours:
+        steps, names = _steps(file), _channel_names(file)
+    spatial = spatial_axes(axes) if axes else _spatial_of(stored)
+    sample = by_axes(array, axes) if axes else _arrange(array, stored, spatial)
+    colours = COLOURS.get(photometric) if "S" in stored and "C" not in stored else None
+    if not axes and array.dtype == np.uint8 and extra in ([1], [2]) and len(sample) - 1 == colours:
         sample = drop_alpha(sample)
-    has_depth = "Z" in axes and array.shape[axes.index("Z")] > 1
-    return Sample(sample, spacing if has_depth else None, is_colour=len(sample) == 3 == colours)
+    notes = [] if axes else _guesses(spatial, sample.shape)
+    if count > 1:
+        notes.append(f"its first image is read, of the {count} that it holds")
+    return Sample(
+        sample,
+        spacing_along(steps, spatial),
+        is_colour=len(sample) == 3 == colours and not axes,
+        names=names if len(names) == len(sample) else (),
+        notes=tuple(notes),
+    )
 
 
+def _guesses(spatial: str, shape: tuple[int, ...]) -> list[str]:
+    """What the depth was taken for where the file does not call it Z; `shape` is (C, *spatial)."""
+    if len(spatial) == 2 or spatial[0] == "Z":
+        return []
+    if spatial[0] == "T":
+        return [f"its {shape[1]} points in time take the place of the depth; if they are channels, give --axes CYX"]
+    return list(slices_note(shape[1:])) if shape[0] == 1 else []
+
+
+COLOURS = {0: 1, 1: 1, 2: 3, 6: 3}
+"""Channels of a TIFF by its photometric interpretation: gray, gray, RGB, YCbCr."""
 MILLIMETRES = {
     "m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9, "å": 1e-7, "in": 25.4,
     "inch": 25.4,
@@ -43,17 +66,30 @@ MILLIMETRES = {
 """Units of length in TIFF metadata, in lower case."""
 
 
-def _tiff_spacing(file: Any) -> tuple[float, ...] | None:
-    """Millimetres per voxel along (Z, Y, X) of an OME-TIFF or an ImageJ TIFF that gives all three with units."""
+def _steps(file: Any) -> dict[str, float]:
+    """Millimetres per voxel along those of Z, Y and X for which OME or ImageJ metadata gives a step with a unit."""
+    found = {}
     try:
         steps = _ome_steps(file.ome_metadata) if file.is_ome else _imagej_steps(file) if file.is_imagej else {}
-        spacing = tuple(float(steps[axis][0]) * _millimetres(str(steps[axis][1])) for axis in "ZYX")
     except (KeyError, TypeError, ValueError, ZeroDivisionError, ElementTree.ParseError):  # it does not say
-        return None
-    return spacing if all(0 < step < math.inf for step in spacing) else None
+        return {}
+    for axis, (step, unit) in steps.items():
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            found[axis] = float(step) * millimetres(str(unit))
+    return found
 
 
-def _millimetres(unit: str) -> float:
+def _channel_names(file: Any) -> tuple[str, ...]:
+    """The names of the channels in OME metadata, where all of them have one."""
+    try:
+        pixels = ElementTree.fromstring(file.ome_metadata).find(".//{*}Pixels") if file.is_ome else None
+    except ElementTree.ParseError:
+        return ()
+    names = [] if pixels is None else [channel.get("Name") or "" for channel in pixels.findall("{*}Channel")]
+    return tuple(map(printable, names)) if all(names) else ()
+
+
+def millimetres(unit: str) -> float:
     """The length of a unit; both signs for micro are in use, and ImageJ writes one as an escape."""
     plain = unit.strip().lower().replace("\\u00b5", "u").replace("\u00b5", "u").replace("\u03bc", "u")
     return MILLIMETRES[plain.removesuffix("s")]
@@ -70,7 +106,7 @@ def _ome_steps(xml: str) -> dict[str, tuple[Any, Any]]:
 def _imagej_steps(file: Any) -> dict[str, tuple[Any, Any]]:
     """Step and unit along each axis, from ImageJ's `spacing` and the TIFF's pixels per unit."""
     about, tags = file.imagej_metadata, file.pages.first.tags
-    steps = {"Z": (about["spacing"], about["unit"])}
+    steps = {"Z": (about["spacing"], about["unit"])} if "spacing" in about else {}
     for axis, tag in (("Y", "YResolution"), ("X", "XResolution")):
         pixels, per = tags[tag].value
         steps[axis] = (per / pixels, about["unit"])
@@ -84,15 +120,25 @@ def _check_complete(file: Any) -> None:
         raise InputError("it is truncated: it announces more pages than it holds")
 
 
-def _arrange(array: Array, axes: str) -> Array:
-    """Bring TIFF axes to (C, [D,] H, W): S and C are channels, any other long axis is depth."""
+def _without_ones(array: Array, axes: str) -> tuple[Array, str]:
+    """An array without those axes of length 1 that are neither pixels nor channels, and the names of the others."""
     dropped = tuple(i for i, name in enumerate(axes) if name not in "YXSC" and array.shape[i] == 1)
-    array, axes = array.squeeze(dropped), "".join(a for i, a in enumerate(axes) if i not in dropped)
-    depth = [i for i, name in enumerate(axes) if name not in "YXSC"]
+    return array.squeeze(dropped), "".join(name for i, name in enumerate(axes) if i not in dropped)
+
+
+def _spatial_of(axes: str) -> str:
+    """Depth, if there is one, Y and X: S and C are channels, any other axis is the depth."""
+    depth = [name for name in axes if name not in "YXSC"]
     if len(depth) > 1:
-        raise InputError(f"it has the axes {axes}, but only one besides Y, X and channels can be the depth")
+        way_out = "; --axes takes the mean over T, time, where there is a Z too" if {"T", "Z"} <= set(depth) else ""
+        raise InputError(f"it has the axes {axes}, but only one besides Y, X and channels can be the depth{way_out}")
+    return "".join([*depth, "Y", "X"])
+
+
+def _arrange(array: Array, axes: str, spatial: str) -> Array:
+    """Bring TIFF axes to (C, [D,] H, W)."""
     channels = [i for i, name in enumerate(axes) if name in "SC"]
-    array = array.transpose(*channels, *depth, axes.index("Y"), axes.index("X"))
+    array = array.transpose(*channels, *(axes.index(name) for name in spatial))
     return array.reshape(-1, *array.shape[len(channels) :])
 
 
@@ -110,6 +156,7 @@ TIFF = Format(
     suffixes=(".tif", ".tiff"),
     read=read_tiff,
     header=tiff_header,
+    takes_axes=True,
     packages=("tifffile",),
     extra="tiff",
     loggers=("tifffile",),

@@ -1,25 +1,139 @@
-"""Zarr stores as arrays of many samples."""
+"""Zarr stores: images of OME-Zarr (versions 0.4 and 0.5), one sample each, or plain arrays of many samples."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from icone.data.formats.base import Format, Header
+import numpy as np
+
+from icone.data.formats.axes import by_axes, spacing_along, spatial_axes
+from icone.data.formats.base import Format, Header, Sample
+from icone.data.formats.npy import bare_sample, pick_key
+from icone.data.formats.tiff import millimetres
+from icone.errors import InputError, printable
+
+UNITS = {"micrometer": "um", "millimeter": "mm", "nanometer": "nm", "angstrom": "å", "centimeter": "cm", "meter": "m"}
+"""Names of units in OME-Zarr, as TIFF metadata writes them."""
 
 
 class ZarrFile:
     """A Zarr array, or a group of them; rows are read piece by piece."""
 
     def __init__(self, path: Path) -> None:
-        import zarr
-
-        opened: Any = zarr.open(str(path), mode="r")
-        self._arrays = {"array": opened} if isinstance(opened, zarr.Array) else dict(opened.arrays())
+        opened = _open(path)
+        self._arrays = {"array": opened} if hasattr(opened, "shape") else dict(opened.arrays())
         self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
 
     def load(self, key: str) -> Any:
         return self._arrays[key]
 
 
-ZARR = Format(name="Zarr", suffixes=(".zarr",), open_arrays=ZarrFile, packages=("zarr",), extra="zarr")
+def read_zarr(path: Path, axes: str | None = None) -> Sample:
+    """The image of an OME-Zarr group at its full resolution, with its axes, spacing and channel names; or one array.
+
+    An axis of time that is 1 long is dropped; a longer one is the depth where there is no Z, and else refused, unless
+    `axes` asks for its mean.
+    """
+    opened = _open(path)
+    about = _image(opened)
+    if about is None:
+        arrays = {"array": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+        return bare_sample(np.asarray(arrays[pick_key(sorted(arrays))][...]), axes)
+    named = [axis if isinstance(axis, dict) else {"name": axis} for axis in about["axes"]]
+    level = about["datasets"][0]
+    array, stored = np.asarray(opened[level["path"]][...]), "".join(str(axis["name"]).upper() for axis in named)
+    ones = tuple(i for i, name in enumerate(stored) if name in "TZ" and array.shape[i] == 1)
+    array, given = array.squeeze(ones), "".join(name for i, name in enumerate(stored) if i not in ones)
+    if axes is None and {"T", "Z"} <= set(given):
+        raise InputError(f"it has the axes {given}, time and depth: --axes {given} takes the mean over time")
+    spatial = spatial_axes(axes or given)
+    notes: tuple[str, ...] = ()
+    if axes is None and spatial[0] == "T":
+        notes = (f"its {array.shape[given.index('T')]} points in time take the place of the depth",)
+    sample = by_axes(array, axes or given)
+    names = _channel_names(opened)
+    return Sample(
+        sample,
+        spacing_along(_steps(named, level), spatial),
+        names=names if len(names) == len(sample) else (),
+        notes=notes,
+    )
+
+
+def zarr_header(path: Path) -> Header:
+    """What the array that is read declares."""
+    opened = _open(path)
+    about = _image(opened)
+    if about is not None:
+        array: Any = opened[about["datasets"][0]["path"]]
+    elif hasattr(opened, "shape"):
+        array = opened
+    else:
+        arrays = dict(opened.arrays())
+        array = arrays[pick_key(sorted(arrays))]
+    return Header(array.shape, np.dtype(array.dtype))
+
+
+def images_in(path: Path) -> list[Path]:
+    """The images of an OME-Zarr store: itself, or those of a plate or a collection; none of a store of arrays."""
+    return [path / inner for inner in _walk(_open(path), "")]
+
+
+def _walk(group: Any, place: str) -> Iterator[str]:
+    if hasattr(group, "shape"):
+        return
+    if _image(group) is not None:
+        yield place
+        return
+    for name, inner in sorted(group.groups()):
+        yield from _walk(inner, f"{place}{name}/")
+
+
+def _open(path: Path) -> Any:
+    import zarr
+
+    return zarr.open(str(path), mode="r")
+
+
+def _metadata(group: Any) -> Any:
+    """The attributes of OME; version 0.5 has them under a name of their own."""
+    return group.attrs.get("ome", group.attrs)
+
+
+def _image(group: Any) -> Any:
+    """The first multiscale image of a group; None where it has none."""
+    scales = None if hasattr(group, "shape") else _metadata(group).get("multiscales")
+    return scales[0] if scales and "axes" in scales[0] else None
+
+
+def _channel_names(group: Any) -> tuple[str, ...]:
+    channels = (_metadata(group).get("omero") or {}).get("channels", [])
+    names = [str(channel.get("label", "")) for channel in channels]
+    return tuple(map(printable, names)) if all(names) else ()
+
+
+def _steps(axes: list[dict[str, Any]], level: dict[str, Any]) -> dict[str, float]:
+    """Millimetres along every axis of space that has a unit."""
+    scales = [t["scale"] for t in level.get("coordinateTransformations", ()) if t.get("type") == "scale"]
+    found = {}
+    for axis, step in zip(axes, scales[0] if scales else [], strict=False):
+        unit = str(axis.get("unit", ""))
+        if axis.get("type") == "space" and unit in UNITS:
+            found[str(axis["name"]).upper()] = float(step) * millimetres(UNITS[unit])
+    return found
+
+
+ZARR = Format(
+    name="Zarr",
+    suffixes=(".zarr",),
+    read=read_zarr,
+    header=zarr_header,
+    open_arrays=ZarrFile,
+    takes_axes=True,
+    is_folder=True,
+    samples=images_in,
+    packages=("zarr",),
+    extra="zarr",
+)

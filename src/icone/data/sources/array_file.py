@@ -1,4 +1,4 @@
-"""One .npy, .npz or .zarr array of many samples as a data set."""
+"""One array of many samples, in an .npy, .npz, .zarr or HDF5 file, as a data set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Sample, Source
-from icone.data.sources.objects import Arrangement, numbered_ids
+from icone.data.sources.objects import Arrangement, label_texts, numbered_ids
+from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
 
@@ -39,17 +40,19 @@ class ArraySource(Source):
     the array of an .npz is loaded when the first sample is read.
 
     An .npz may hold the keys `train_images`, `train_labels`, `val_images`, …, of which `split` chooses,
-    or an array of samples and one named `labels`.
+    or an array of samples and one named `labels`. `key` names the array in a file that holds several.
     """
 
     is_decoded: ClassVar[bool] = False
 
-    def __init__(self, path: Path, split: str, names: dict[str, str] | None = None, axes: str | None = None) -> None:
+    def __init__(
+        self, path: Path, split: str, names: dict[str, str] | None = None, axes: str | None = None, key: str = ""
+    ) -> None:
         if not path.exists():
             raise InputError(f"there is no file {path}; check the path")
         try:
             self._store = _open(path)
-            self._key, label_key = _keys(sorted(self._store.headers), split)
+            self._key, label_key = _keys(sorted(self._store.headers), split, key)
             self._header: Header = self._store.headers[self._key]
             _check_header(self._header)
             count = self._header.shape[0]
@@ -69,7 +72,7 @@ class ArraySource(Source):
             labels=labels,
         )
         self.notes = self._arrange.notes
-        self.splits = _splits(self._store.headers)
+        self.splits = () if key else _splits(self._store.headers)
         self._path = path
         self._array: Any = None
         self._lock = threading.Lock()
@@ -144,8 +147,14 @@ def _open(path: Path) -> ArrayFile:
     return known.open_arrays(path)
 
 
-def _keys(keys: list[str], split: str) -> tuple[str, str | None]:
-    """Names of the samples' array and of the labels' array."""
+def _keys(keys: list[str], split: str, key: str) -> tuple[str, str | None]:
+    """Names of the samples' array and of the labels' array, which lies in the same group."""
+    if key:
+        if key not in keys:
+            raise InputError(f"it holds no array {key}; it holds {', '.join(keys)}")
+        group = key.rpartition("/")[0]
+        beside = [f"{group}/{name}" if group else name for name in LABEL_KEYS]
+        return key, next((name for name in beside if name in keys and name != key), None)
     splits = _splits(keys)
     if splits:
         if split not in splits:
@@ -170,13 +179,16 @@ def _check_header(header: Header) -> None:
         raise InputError(f"it has the shape {header.shape}, which holds nothing")
 
 
-def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str] | None:
-    """A class name per sample; None for several labels per sample, which no classifier here can use."""
+def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str | None] | None:
+    """A text per sample: a class, a number, or `a|b` where the array is (N, K) of 0 and 1; NaN: not labelled."""
     labels: Array = np.asarray(array)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
+        chosen = [names[str(i)] if names else str(i) for i in range(labels.shape[1])]
+        return join_columns(chosen, [label_texts(column) for column in labels.T], "its labels")
     if labels.ndim != 1:
         return None
     if labels.dtype.kind == "f":
-        raise InputError("its labels are real numbers; classes are whole numbers or names")
+        return label_texts(labels)
     return [names[str(label)] if names else printable(str(label)) for label in labels]

@@ -17,6 +17,7 @@ from icone.data.formats.base import Array as Array
 from icone.data.formats.base import Sample as Sample
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.memory import DECODING
+from icone.data.targets import Task
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
 
@@ -59,6 +60,12 @@ class Source(ABC):
     """The part that the user has assigned every sample to: train, val or test."""
     notes: tuple[str, ...] = ()
     """What was guessed or left out when the source was opened, a sentence each."""
+    task: Task = "classification"
+    """What the labels are: names of classes, numbers, or several names (`a|b`)."""
+    label_notes: tuple[str, ...] = ()
+    """What should be known about the labels and groups, a sentence each."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """What was found and is no sample, as (id, reason): a folder of localizers, files of another set of channels."""
     is_cacheable: ClassVar[bool] = True
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
@@ -162,7 +169,7 @@ class Source(ABC):
     def _read(self, position: int) -> Sample: ...
 
     def _digest(self, position: int, memory: DigestMemory) -> str:
-        array, spacing, _ = self.read(position)
+        array, spacing, *_ = self.read(position)
         return content_digest(f"{array.shape} {array.dtype.str} {spacing}".encode(), np.ascontiguousarray(array).data)
 
     def _bytes_needed(self, position: int) -> int:

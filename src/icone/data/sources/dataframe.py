@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icone.data.labels import LABEL_COLUMNS, read_table
+from icone.data.labels import GROUP_COLUMNS, LABEL_COLUMNS, SPLITS, read_table
 from icone.data.sources.folder import FilesSource, find_sample
 from icone.data.sources.objects import label_texts
 from icone.errors import InputError, printable
 
 PATH_COLUMNS = ("path", "file", "filename", "image")
-GROUP_COLUMNS = ("group", "patient")
 SPLIT_COLUMN = "split"
-SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-"""What a column `split` may hold, in any case; an empty cell means train."""
 
 
 class TableSource(FilesSource):
@@ -26,7 +23,7 @@ class TableSource(FilesSource):
     every split), `split` (train, val or test; only train is trained on) and `id`.
     """
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]], name: str, folder: Path) -> None:
+    def __init__(self, columns: Mapping[str, Sequence[Any]], name: str, folder: Path, axes: str | None) -> None:
         found = {key.strip().lower(): values for key, values in columns.items()}
         path_column = next((column for column in PATH_COLUMNS if column in found), None)
         if path_column is None:
@@ -40,23 +37,33 @@ class TableSource(FilesSource):
             twice = next(key for i, key in enumerate(ids) if key in ids[:i])
             raise InputError(f"{name} names {twice} twice: keep one row, or give the rows ids in a column id")
         samples = {key: find_sample(path) for key, path in paths.items()}
-        super().__init__(name, samples, _texts(found, LABEL_COLUMNS))
+        super().__init__(name, samples, _texts(found, LABEL_COLUMNS), axes)
+        self._columns = found
         self.groups = _texts(found, GROUP_COLUMNS)
         if SPLIT_COLUMN in found:
             self.assigned = tuple(_split_of(cell, name) for cell in label_texts(found[SPLIT_COLUMN]))
 
+    def column(self, name: str) -> list[str | None] | None:
+        """The texts of a column, whatever its case; None where there is no such column."""
+        values = self._columns.get(name.strip().lower())
+        return None if values is None else label_texts(values)
 
-def open_frame(frame: Any) -> TableSource:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+
+def open_frame(frame: Any, axes: str | None = None) -> TableSource:
     """A DataFrame as a data set; relative paths begin at the current folder."""
     columns = {str(column): list(frame[column]) for column in frame.columns}
-    return TableSource(columns, f"the table of {len(frame)} rows", Path())
+    return TableSource(columns, f"the table of {len(frame)} rows", Path(), axes)
 
 
-def open_csv(path: Path) -> TableSource:
+def open_csv(path: Path, axes: str | None = None) -> TableSource:
     """A CSV as a data set; relative paths begin at the folder of the CSV."""
     columns, rows = read_table(path)
     by_name = {column: [row[at].strip() for row in rows] for at, column in enumerate(columns)}
-    return TableSource(by_name, str(path), path.parent)
+    return TableSource(by_name, str(path), path.parent, axes)
 
 
 def _texts(found: dict[str, Sequence[Any]], names: Sequence[str]) -> tuple[str | None, ...] | None:

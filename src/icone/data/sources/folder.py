@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from icone.data.formats.axes import spatial_axes
 from icone.data.formats.base import Format
 from icone.data.formats.registry import FORMATS, find_format, quiet_readers, sample_suffixes, suffix_of
 from icone.data.identity import DigestMemory, content_digest
-from icone.data.labels import labels_from_folders
+from icone.data.labels import labels_from_folders, splits_from_folders
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
@@ -19,15 +21,18 @@ from icone.validation import user_path
 
 
 class FoundSample(NamedTuple):
-    """One sample on disk: a file, or the folder of a series and the files of it."""
+    """One sample on disk: a file, the folder of a series and the files of it, or an image in a Zarr store."""
 
     format: Format
     path: Path
     files: list[Path]
+    axes: str | None = None
+    """What the user says about its axes."""
 
     def read(self) -> Sample:
         assert self.format.read is not None
-        return self.format.read(self.files if self.format.is_series else self.path)
+        given = self.files if self.format.is_series else self.path
+        return self.format.read(given) if self.axes is None else self.format.read(given, axes=self.axes)
 
     def bytes_needed(self) -> int:
         """Memory that decoding and preparing takes; 0 where the format does not tell before it reads."""
@@ -39,11 +44,19 @@ class FoundSample(NamedTuple):
 class FilesSource(Source):
     """Files by id, each one sample; a folder among them is a DICOM series."""
 
-    def __init__(self, name: str, samples: dict[str, FoundSample], labels: Sequence[str | None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        samples: dict[str, FoundSample],
+        labels: Sequence[str | None] | None = None,
+        axes: str | None = None,
+    ) -> None:
         """`samples` by id, in their order."""
-        self._samples = list(samples.values())
+        self._samples = [sample._replace(axes=axes) for sample in samples.values()] if axes else [*samples.values()]
         for known in {sample.format for sample in self._samples}:
             known.check_installed()
+            if axes and not known.takes_axes:
+                raise InputError(f"--axes {axes} is not for {known.name} files, which say it themselves: leave it out")
         super().__init__(
             name=name,
             spatial_dims=_spatial_dims(self._samples),
@@ -73,22 +86,56 @@ class FilesSource(Source):
         return f"files of {sizes} bytes"
 
 
-class FolderSource(FilesSource):
+class FolderFiles(FilesSource):
+    """Files that were found below a folder."""
+
+    folder: Path
+
+
+class FolderSource(FolderFiles):
     """Every image or volume below a folder; the id is the path relative to it, in a `printable` form.
 
-    Hidden files and files of other types are passed over. A folder that directly holds files of a series, as DICOM
-    slices are, is one volume; its id is the folder. Subfolders become classes where `labels_from_folders` accepts
-    them, which is never so for series: there, folders are patients and studies.
+    Hidden files and files of other types are passed over, and so are those that `include` and `exclude` leave out. A
+    folder that directly holds files of a series, as DICOM slices are, is one volume; its id is the folder. Subfolders
+    become classes where `labels_from_folders` accepts them, which is never so for series: there, folders are patients
+    and studies. Subfolders that are named like splits assign their samples to them, and the folders below are classes.
     """
 
-    def __init__(self, folder: Path) -> None:
-        found = _find_samples(folder)
-        if not found:
-            raise InputError(_nothing_found(folder))
-        samples = dict(sorted(found.items()))
+    def __init__(self, folder: Path, patterns: Patterns | None = None, axes: str | None = None) -> None:
+        found = find_samples(folder, patterns)
+        if not found.samples:
+            raise InputError(_nothing_found(folder, patterns))
+        samples = dict(sorted(found.samples.items()))
         has_series = any(sample.format.is_series for sample in samples.values())
-        super().__init__(folder.resolve().name, samples, None if has_series else labels_from_folders(list(samples)))
+        assigned, below = splits_from_folders(list(samples))
+        super().__init__(folder.resolve().name, samples, None if has_series else labels_from_folders(below), axes)
         self.folder = folder
+        self.assigned = assigned
+        self.left_out, self.notes = tuple(found.left_out), tuple(found.notes)
+
+
+class Patterns(NamedTuple):
+    """Which files of a folder take part: those that one of `include` fits (all, if there are none), but no `exclude`.
+
+    A pattern with a slash is compared with the path below the folder, one without with the names of the file and of
+    the folders around it; `*` stands for any characters.
+
+    >>> Patterns(include=("*.png",), exclude=("masks",)).accept("a/masks/1.png")
+    False
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def accept(self, name: str) -> bool:
+        chosen = not self.include or any(_fits(name, pattern) for pattern in self.include)
+        return chosen and not any(_fits(name, pattern) for pattern in self.exclude)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    if "/" in pattern:
+        return fnmatchcase(name, pattern.removeprefix("./").removesuffix("/") + ("/*" if pattern.endswith("/") else ""))
+    return any(fnmatchcase(part, pattern) for part in name.split("/"))
 
 
 def _size(path: Path) -> int:
@@ -99,10 +146,10 @@ def _size(path: Path) -> int:
 
 
 def find_sample(path: Path) -> FoundSample:
-    """The sample that a path is: a file, or a folder with one series of DICOM slices."""
+    """The sample that a path is: a file, a folder with one series of DICOM slices, or a Zarr store with one image."""
     if path.is_dir():
-        found = list(_find_samples(path).values())
-        if len(found) != 1 or not found[0].format.is_series:
+        found = list(find_samples(path).samples.values())
+        if len(found) != 1 or not (found[0].format.is_series or found[0].format.is_folder):
             raise InputError(f"{path} is a folder, but not one DICOM series; give files, or the folder as a source")
         return found[0]
     if not path.exists():
@@ -115,33 +162,106 @@ def find_sample(path: Path) -> FoundSample:
             else f"files that can be read end with {', '.join(sample_suffixes())}"
         )
         raise InputError(f"cannot read {path} as one sample; {way_out}")
-    return FoundSample(known, path, [path])
+    return _file_sample(known, path)
 
 
-def open_paths(paths: Sequence[str | os.PathLike[str]]) -> FilesSource:
+def open_paths(paths: Sequence[str | os.PathLike[str]], axes: str | None = None) -> FilesSource:
     """A list of files (or folders of one DICOM series each) as a data set; the ids are the paths as written."""
     samples = {printable(os.fspath(path)): find_sample(user_path(Path(path))) for path in paths}
     if len(samples) < len(paths):
         raise InputError(f"the list of {len(paths)} paths names a path twice")
-    return FilesSource(f"the list of {len(samples)} files", samples)
+    return FilesSource(f"the list of {len(samples)} files", samples, axes=axes)
 
 
-def _find_samples(folder: Path) -> dict[str, FoundSample]:
-    """The samples below a folder by id."""
+class Found(NamedTuple):
+    """The samples below a folder by id, what is none with the reason, and what else should be said."""
+
+    samples: dict[str, FoundSample]
+    left_out: list[tuple[str, str]]
+    notes: list[str]
+
+
+def find_samples(folder: Path, patterns: Patterns | None = None) -> Found:
+    """The samples below a folder; a Zarr store is such a folder too."""
     found: dict[str, FoundSample] = {}
-    for name, file in _walk(folder):
+    others: Counter[str] = Counter()
+    unchosen = 0
+    itself = FORMATS.get(suffix_of(folder.name))
+    entries = [("", folder)] if itself is not None and itself.is_folder else _walk(folder)
+    for name, file in entries:
         known = _format_of(file)
         if known is None:
+            others[suffix_of(file.name) or "no suffix"] += 1
             continue
-        path = file.parent if known.is_series else file
-        sample_id = printable((os.path.dirname(name) or folder.resolve().name) if known.is_series else name)
-        sample = found.setdefault(sample_id, FoundSample(known, path, []))
-        if (sample.path, sample.format) != (path, known):
-            raise InputError(f"{path} and {sample.path} would share the id {sample_id}: rename one of the two")
-        sample.files.append(file)
-    for sample in found.values():
+        if patterns is not None and not patterns.accept(name):
+            unchosen += 1
+            continue
+        if not known.is_series:
+            parts = _store_samples(known, name, file) if known.is_folder else {name: _file_sample(known, file)}
+            for part, sample in parts.items():
+                _add(found, printable(part), sample)
+            continue
+        sample_id = printable(os.path.dirname(name) or folder.resolve().name)
+        series = found.setdefault(sample_id, FoundSample(known, file.parent, []))
+        if (series.path, series.format) != (file.parent, known):
+            raise _same_id(series, FoundSample(known, file.parent, []), sample_id)
+        series.files.append(file)
+    left_out = _divide_series(found)
+    notes = []
+    if unchosen:
+        notes.append(f"--include and --exclude leave out {unchosen} files")
+    if others:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items())[:5])
+        notes.append(f"files of other types are passed over: {kinds}")
+    return Found(found, left_out, notes)
+
+
+def _add(found: dict[str, FoundSample], sample_id: str, sample: FoundSample) -> None:
+    if sample_id in found:
+        raise _same_id(found[sample_id], sample, sample_id)
+    found[sample_id] = sample
+
+
+def _same_id(one: FoundSample, other: FoundSample, sample_id: str) -> InputError:
+    return InputError(f"{other.path} and {one.path} would share the id {sample_id}: rename one of the two")
+
+
+def _file_sample(known: Format, path: Path) -> FoundSample:
+    return FoundSample(known, path, [path, *(known.more_files(path) if known.more_files else [])])
+
+
+def _store_samples(known: Format, name: str, path: Path) -> dict[str, FoundSample]:
+    """The samples in a folder that is a format's own, by id."""
+    known.check_installed()
+    try:
+        inside = known.samples(path) if known.samples else []
+    except Exception:  # decoders raise anything; reading the sample says what is wrong
+        inside = []
+    places = {one.relative_to(path).as_posix(): one for one in inside or [path]}
+    ids = {
+        (f"{name}/{place}" if name else place) if place != "." else name or path.name: at
+        for place, at in places.items()
+    }
+    return {key: FoundSample(known, at, sorted(f for f in at.rglob("*") if f.is_file())) for key, at in ids.items()}
+
+
+def _divide_series(found: dict[str, FoundSample]) -> list[tuple[str, str]]:
+    """Put the files of every series in order; where they are several samples, or none, change `found` accordingly."""
+    left_out = []
+    for sample_id, sample in list(found.items()):
         sample.files.sort()
-    return found
+        if not sample.format.is_series or sample.format.samples is None:
+            continue
+        sample.format.check_installed()
+        parts = sample.format.samples(sample.files)
+        if isinstance(parts, str):
+            left_out.append((sample_id, parts))
+            del found[sample_id]
+        elif len(parts) > 1:
+            del found[sample_id]
+            for files in parts:
+                _add(found, printable(f"{sample_id}/{files[0].name}"), FoundSample(sample.format, files[0], files))
+    return sorted(left_out)
 
 
 def _format_of(path: Path) -> Format | None:
@@ -171,9 +291,9 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
                 for entry in entries:
                     if entry.name.startswith((".", "__MACOSX")):
                         continue
-                    if _is_folder(entry):
+                    if _is_folder(entry) and not _is_store(entry.name):
                         waiting.append((f"{prefix}{entry.name}/", current / entry.name))
-                    elif _is_file(entry):
+                    elif _is_store(entry.name) or _is_file(entry):
                         yield prefix + entry.name, current / entry.name
         except FileNotFoundError as error:
             if current == folder:
@@ -182,6 +302,11 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
             raise InputError(f"no permission to read the folder {current}; change its rights") from error
         except OSError as error:
             raise InputError(f"cannot list the folder {current}: {one_line(error)}") from error
+
+
+def _is_store(name: str) -> bool:
+    known = FORMATS.get(suffix_of(name))
+    return known is not None and known.is_folder
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -197,7 +322,9 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
     return entry.is_file()
 
 
-def _nothing_found(folder: Path) -> str:
+def _nothing_found(folder: Path, patterns: Patterns | None) -> str:
+    if patterns is not None and find_samples(folder).samples:
+        return f"--include and --exclude leave nothing of {folder}: loosen the patterns"
     others = sorted({suffix_of(name) or "(none)" for name, _ in _walk(folder)})
     seen = f"it holds files with the suffixes {', '.join(others[:5])}" if others else "it is empty"
     return f"no images or volumes in {folder}: {seen}; files that can be read end with {', '.join(sample_suffixes())}"
@@ -211,7 +338,9 @@ def _spatial_dims(samples: list[FoundSample]) -> int:
     examples: dict[int, Path] = {}
     problems = []
     for alike in by_suffix.values():
-        dims = alike[0].format.spatial_dims or _look(alike)
+        first = alike[0]
+        by_axes = len(spatial_axes(first.axes)) if first.axes else None
+        dims = by_axes or first.format.spatial_dims or _look(alike)
         if isinstance(dims, int):
             examples.setdefault(dims, alike[0].path)
         else:
@@ -247,7 +376,7 @@ def read_sample(path: str | Path) -> Sample:
     """
     path = user_path(path)
     if path.is_dir():
-        source = FolderSource(path)
+        source = FolderSource(path)  # a Zarr store too
         if len(source) != 1:
             raise InputError(f"{path} holds {len(source)} samples; give one file, or the folder of one DICOM series")
         with quiet_readers():
@@ -259,7 +388,7 @@ def read_sample(path: str | Path) -> Sample:
         raise InputError(f"cannot read {path} as one sample; {way_out}")
     known.check_installed()
     with quiet_readers():
-        return checked(FoundSample(known, path, [path]).read, str(path))
+        return checked(_file_sample(known, path).read, str(path))
 
 
 def mixed_dimensions(image: str, volume: str) -> InputError:

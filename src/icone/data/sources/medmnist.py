@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 from pathlib import Path
 from typing import Any
 
+from icone.data.download import Progress, download, file_md5
 from icone.data.sources.array_file import ArraySource
 from icone.errors import InputError, one_line, optional, unknown_name
 
@@ -19,16 +18,29 @@ def open_medmnist(spec: str, root: Path | None, split: str) -> ArraySource:
     (default: the medmnist package's own folder) and downloaded there if it is missing; its checksum is
     verified.
     """
+    path = fetch_medmnist(spec, root)
+    registry, _ = _registry()
+    return ArraySource(path, split, names=registry[_parse(spec, registry)[0]]["label"])
+
+
+def fetch_medmnist(spec: str, root: Path | None, progress: Progress = lambda done, total: None) -> Path:
+    """The file of a MedMNIST set, downloaded where it is missing, its checksum verified."""
     registry, default_root = _registry()
     name, size = _parse(spec, registry)
     entry = registry[name]
     suffix = "" if size == 28 else f"_{size}"
     path = (root or default_root) / f"{name}{suffix}.npz"
     url, checksum = entry[f"url{suffix}"], entry[f"MD5{suffix}"]
-    if not path.exists():
-        _download(url, path)
-    _verify(path, checksum)
-    return ArraySource(path, split, names=entry["label"])
+    if path.exists():
+        _verify(path, checksum)
+        return path
+    try:
+        download(url, path, checksum, progress)
+    except InputError as error:
+        raise InputError(
+            f"{path} is missing: {error}; or fetch it elsewhere and name its folder with --data-root"
+        ) from error
+    return path
 
 
 def _registry() -> tuple[dict[str, dict[str, Any]], Path]:
@@ -50,26 +62,9 @@ def _parse(spec: str, registry: dict[str, dict[str, Any]]) -> tuple[str, int]:
     return name, int(wanted)
 
 
-def _download(url: str, path: Path) -> None:
-    """Fetch a file under another name first, so that an interrupted download is never taken for the file."""
-    from torch.hub import download_url_to_file
-
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        download_url_to_file(url, str(part))
-        part.replace(path)
-    except OSError as error:  # no network, no such file on the server, no permission, disk full
-        raise InputError(
-            f"{path} is missing and cannot be downloaded ({one_line(error)}); "
-            f"fetch {url} elsewhere and name its folder with --data-root"
-        ) from error
-
-
 def _verify(path: Path, checksum: str) -> None:
     try:
-        with path.open("rb") as file:
-            actual = hashlib.file_digest(file, "md5").hexdigest()
+        actual = file_md5(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {one_line(error)}") from error
     if actual != checksum:

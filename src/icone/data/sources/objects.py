@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from icone.data.formats.axes import by_axes, slices_note, spatial_axes
 from icone.data.formats.npy import channel_axis, channels_first
 from icone.data.formats.pillow import pixels
 from icone.data.sources.base import Array, Sample, Source
@@ -19,8 +20,6 @@ from icone.errors import InputError, printable
 
 IMAGE_KEYS = ("image", "img", "volume", "x", "pixel_values")
 """Names under which an item of a Dataset that is a dictionary holds its sample."""
-FEW_SLICES = 48
-"""A first axis shorter than this may as well be the channels of an image, as in multiplexed microscopy."""
 LABEL_ATTRIBUTES = ("targets", "labels")
 """Attributes under which torchvision's data sets, and those made after them, keep a label per sample."""
 
@@ -73,39 +72,24 @@ class Arrangement:
 
     def __init__(self, shape: tuple[int, ...], axes: str | None) -> None:
         self.notes: tuple[str, ...] = ()
-        self._order: tuple[int, ...] | None = None
+        self._axes = axes
         self._channel_axis = None
         if axes is not None:
-            self._order, self.spatial_dims = _order_of(shape, axes)
-            self._has_channels = "C" in axes
+            by_axes(np.broadcast_to(np.float32(0), shape), axes)  # refuses names that do not fit
+            self.spatial_dims = len(spatial_axes(axes))
         elif len(shape) == 1:
             self.spatial_dims = 0
         else:
             self._channel_axis = channel_axis(shape)
             self.spatial_dims = len(shape) - (self._channel_axis is not None)
-            if len(shape) == 3 and self.spatial_dims == 3 and shape[0] < FEW_SLICES:
-                self.notes = (
-                    f"one sample of the shape {shape} is taken for a volume of {shape[0]} slices; "
-                    "if these are channels of an image, give --axes CYX",
-                )
+            self.notes = slices_note(shape) if self.spatial_dims == 3 else ()
 
     def __call__(self, array: Array) -> Array:
-        if self._order is not None:
-            array = array.transpose(self._order)
-            return array if self._has_channels else array[None]
+        if self._axes is not None:
+            return by_axes(array, self._axes)
         if self.spatial_dims == 0:
             return array
         return array[None] if self._channel_axis is None else np.moveaxis(array, self._channel_axis, 0)
-
-
-def _order_of(shape: tuple[int, ...], axes: str) -> tuple[tuple[int, ...], int]:
-    """The order of the axes of one sample that brings it to (C, [Z,] Y, X), and its spatial dimensions."""
-    wanted = [name for name in "CZYX" if name in axes]
-    if sorted(axes) != sorted(wanted) or not {"Y", "X"} <= set(axes):
-        raise InputError(f"--axes {axes}: name every axis of one sample once, of C, Z, Y and X; for example CYX or ZYX")
-    if len(axes) != len(shape):
-        raise InputError(f"--axes {axes} names {len(axes)} axes, but one sample has the shape {shape}")
-    return tuple(axes.index(name) for name in wanted), len(wanted) - ("C" in axes)
 
 
 class SequenceSource(ObjectSource):

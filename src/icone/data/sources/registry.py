@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,15 @@ from PIL import Image
 from torch import Tensor
 
 from icone.config import DataConfig, is_object
-from icone.data.labels import read_labels
+from icone.data.formats.registry import FORMATS, suffix_of
 from icone.data.sources.array_file import SUFFIXES, ArraySource
 from icone.data.sources.base import Source
+from icone.data.sources.channel_files import ChannelFilesSource
 from icone.data.sources.dataframe import open_csv, open_frame
-from icone.data.sources.folder import FolderSource, open_paths
+from icone.data.sources.folder import FilesSource, FolderFiles, FolderSource, Patterns, open_paths
+from icone.data.sources.labelling import attach_labels
 from icone.data.sources.medmnist import open_medmnist
-from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of_type, is_dataset, label_texts
+from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of_type, is_dataset
 from icone.data.sources.synthetic import open_synthetic
 from icone.errors import InputError
 from icone.validation import user_path
@@ -29,11 +30,12 @@ KNOWN = (
 )
 
 
-def open_source(data: Any, config: DataConfig, labels: Any = None) -> Source:
+def open_source(data: Any, config: DataConfig, labels: Any = None, groups: Any = None) -> Source:
     """The data set behind a path, a name like `medmnist:NAME@SIZE` or `synthetic:NAME@SIZExCOUNT`, or an object.
 
     `labels` are those of the configuration, a CSV, unless they are given as an object: a sequence with one label per
-    sample, or a mapping (a dictionary, a pandas Series) from ids to labels.
+    sample, a mapping (a dictionary, a pandas Series) from ids to labels, a DataFrame, or an array (N, K) of 0 and 1.
+    `groups` are one per sample in the same ways.
 
     >>> source = open_source("synthetic:gaussians", DataConfig())
     >>> len(source), source.spatial_dims, source.ids[0]
@@ -45,12 +47,10 @@ def open_source(data: Any, config: DataConfig, labels: Any = None) -> Source:
         if isinstance(text, (str, os.PathLike)):
             _check_utf8(os.fspath(text))
     source = _open(data, config)
-    if config.axes is not None and not isinstance(source, (ArraySource, ArrayObjectSource)):
-        raise InputError(f"--axes {config.axes} is for arrays, and {source.name} is none: leave it out")
-    if labels is not None:
-        source.labels = _given_labels(labels, source)
-    elif config.labels is not None:
-        source.labels = read_labels(config.labels, source.ids)
+    _check_flags(source, config)
+    if config.no_labels:
+        source.labels = None
+    attach_labels(source, config, labels, groups)
     return source
 
 
@@ -61,6 +61,17 @@ def check_splits(source: Source, spec: str, flag: str) -> None:
             f"{spec} has no official splits, so {flag} means nothing: it is for MedMNIST, synthetic sets and .npz "
             "files that hold train_images, test_images and so on. --test-fraction 0.2 at pretraining holds samples out"
         )
+
+
+def _check_flags(source: Source, config: DataConfig) -> None:
+    """Refuse flags that say nothing about this kind of source."""
+    if config.axes is not None and not isinstance(source, (ArraySource, ArrayObjectSource, FilesSource)):
+        raise InputError(f"--axes {config.axes} is for arrays and files, and {source.name} is neither: leave it out")
+    for flag in ("include", "exclude", "channels_from"):
+        if getattr(config, flag) and not isinstance(source, FolderFiles):
+            raise InputError(f"--{flag.replace('_', '-')} is for folders, and {source.name} is none: leave it out")
+    if config.missing_channels != "error" and config.channels_from is None:
+        raise InputError("--missing-channels goes with --channels-from: leave it out")
 
 
 def _check_utf8(path: str) -> None:
@@ -79,9 +90,9 @@ def _open(data: Any, config: DataConfig) -> Source:
     if isinstance(data, (np.ndarray, Tensor)):
         return ArrayObjectSource(data, config.axes)
     if hasattr(data, "columns") and hasattr(data, "iloc"):  # a DataFrame, without importing pandas
-        return open_frame(data)
+        return open_frame(data, config.axes)
     if all_of_type(data, (str, os.PathLike)):
-        return open_paths(data)
+        return open_paths(data, config.axes)
     if all_of_type(data, (np.ndarray, Tensor, Image.Image)) or is_dataset(data):
         return SequenceSource(data)
     raise InputError(f"a {type(data).__name__} is no data set; {KNOWN}")
@@ -99,49 +110,30 @@ def _open_text(spec: str, config: DataConfig) -> Source:
         return open_synthetic(spec, config.split)
     if not spec:
         raise InputError(f"the source is empty; {KNOWN}")
-    path = user_path(spec)
-    if path.suffix.lower() in SUFFIXES:
-        return ArraySource(path, config.split, axes=config.axes)
+    file, _, key = spec.partition(":/")
+    path = user_path(file if key and suffix_of(file) in SUFFIXES else spec)
+    if path.suffix.lower() in SUFFIXES and not _is_image_store(path):
+        return ArraySource(path, config.split, axes=config.axes, key=key if str(path) != spec else "")
     if path.is_dir():
-        return FolderSource(path)
+        patterns = Patterns(config.include, config.exclude) if config.include or config.exclude else None
+        if config.channels_from is not None:
+            fill = config.missing_channels == "zero"
+            return ChannelFilesSource(path, config.channels_from, patterns, config.axes, fill)
+        return FolderSource(path, patterns, config.axes)
     if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
-        return open_csv(path)
+        return open_csv(path, config.axes)
     if path.exists():
-        raise InputError(f"{path} is one file; give the folder of the samples, or an .npy, .npz or .zarr file")
+        raise InputError(f"{path} is one file; give the folder of the samples, or an .npy, .npz, .zarr or .h5 file")
     raise InputError(f"there is no {path}; {KNOWN}")
 
 
-def _in_order(labels: Any, count: int) -> Any:
-    """A Series whose index has the numbers of the samples, in their order; another index has no meaning here."""
-    if sorted(labels.index) != list(range(count)):
-        raise InputError(
-            f"the index of the labels holds neither ids of samples nor their numbers 0 to {count - 1}, but for example "
-            f"{labels.index[0]!r}: give it one of the two, or give labels.to_numpy(), one per sample in order"
-        )
-    return labels.sort_index()
-
-
-def _given_labels(labels: Any, source: Source) -> tuple[str | None, ...]:
-    """A label or None for every sample, from a path, a mapping by id, or one label per sample in order."""
-    if isinstance(labels, (str, os.PathLike)):
-        return read_labels(Path(labels), source.ids)
-    by_id = dict(labels) if isinstance(labels, Mapping) else None
-    index = getattr(labels, "index", None)
-    if by_id is None and index is not None and not callable(index) and index.isin(list(source.ids)).any():
-        by_id = dict(labels.items())  # a pandas Series whose index has the ids
-    if by_id is not None:
-        unknown = [str(key) for key in by_id if key not in set(source.ids)]
-        if unknown:
-            raise InputError(
-                f"labels name {len(unknown)} samples that are not in the data, such as {unknown[0]}; "
-                f"the data has ids such as {source.ids[0]}"
-            )
-        labels = [by_id.get(name) for name in source.ids]
-    elif index is not None and not callable(index):
-        labels = _in_order(labels, len(source))
-    texts = label_texts(labels)
-    if len(texts) != len(source):
-        raise InputError(
-            f"there are {len(texts)} labels for {len(source)} samples: give one per sample, None if unknown"
-        )
-    return tuple(texts)
+def _is_image_store(path: Path) -> bool:
+    """Whether a path is an OME-Zarr store, whose images are samples, and no array of samples."""
+    known = FORMATS[suffix_of(path.name)]
+    if not (known.is_folder and known.samples and path.is_dir()):
+        return False
+    known.check_installed()
+    try:
+        return bool(known.samples(path))
+    except Exception:  # decoders raise anything; opening it as arrays says what is wrong
+        return False

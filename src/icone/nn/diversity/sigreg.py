@@ -43,7 +43,7 @@ def sigreg(table: Tensor, *, directions: int = 256, knots: int = 17, radius: flo
     with full_precision(table) as table:
         random = torch.randn(table.shape[1], directions, device=table.device, dtype=table.dtype)
         projected = _standardised(table) @ F.normalize(random, dim=0)
-        value, gradient = _epps_pulley(projected.detach(), knots, radius)
+        value, gradient = epps_pulley(projected.detach(), knots, radius)
         return attach_gradient(projected, value, gradient)
 
 
@@ -52,7 +52,7 @@ def _standardised(table: Tensor) -> Tensor:
     return centred * centred.square().mean(dim=0).clamp(min=MIN_VARIANCE).rsqrt()
 
 
-def _epps_pulley(z: Tensor, knots: int, radius: float) -> tuple[Tensor, Tensor]:
+def epps_pulley(z: Tensor, knots: int, radius: float) -> tuple[Tensor, Tensor]:
     """The statistic of every column of z (N, M), averaged over columns, and its gradient by z.
 
     A knot t with weight w adds N·w·(a² + b²) with a = mean cos(tz) − φ(t) and b = mean sin(tz), and so

@@ -12,7 +12,9 @@ function showVerdicts() {
       make("div", {}, make("h3", { text: run.name }), make("span", { class: "badge", text: verdict.state }),
         make("p", { class: "headline", text: verdict.headline }),
         make("ul", { class: "evidence" }, ...verdict.evidence.map((text) => make("li", { text }))),
-        verdict.advice ? make("p", { text: verdict.advice }) : null, make("p", { class: "note", text: run.note })),
+        verdict.advice ? make("p", { text: verdict.advice }) : null,
+        ...run.warnings.map((text) => make("p", { class: "warning", text })), make("p", { class: "note", text: run.note }),
+        ...run.label_notes.map((text) => make("p", { class: "note", text }))),
       make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)))));
   }
 }

@@ -5,6 +5,7 @@ showTraining();
 showShape();
 showMaps();
 showGallery();
+showDuplicates();
 showProbes();
 showProvenance();
 // The first chart of a row had the whole row to itself when it was drawn.

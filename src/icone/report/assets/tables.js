@@ -16,18 +16,50 @@ function showProbes() {
   const body = make("div", { class: "runs" });
   for (const run of runs) {
     if (!run.probes.length) { body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "note", text: `No probes. ${run.note}` }))); continue; }
-    const classes = run.probes[0].classes;
+    if (run.probes[0].per_label) { body.append(multilabel(run)); continue; }
+    if (run.probes[0].true) { body.append(regression(run)); continue; }
+    const classes = run.probes[0].classes, counts = run.probes[0].samples_per_class;
     const percent = (value) => (value === undefined || value === null ? "–" : (100 * value).toFixed(1));
-    const head = make("tr", {}, make("th", { text: "class" }), ...run.probes.map((p) => make("th", { class: "number", text: p.name })));
-    const rows = [["balanced accuracy", (p) => p.balanced_accuracy], ["accuracy", (p) => p.accuracy], ...classes.map((c) => [c, (p) => p.per_class[c]])]
-      .map(([name, value]) => make("tr", {}, make("td", { text: name }), ...run.probes.map((p) => make("td", { class: "number", text: percent(value(p)) }))));
-    body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: "Share of test samples that are right, in percent." }),
+    const samples = (c) => (counts?.[c] ? `${counts[c].train} / ${counts[c].test}` : "");
+    const head = make("tr", {}, make("th", { text: "class" }), make("th", { class: "number", text: counts ? "train / test" : "" }), ...run.probes.map((p) => make("th", { class: "number", text: p.name })));
+    const row = (name, n, text) => make("tr", {}, make("td", { text: name }), make("td", { class: "number", text: n }), ...run.probes.map((p) => make("td", { class: "number", text: text(p) })));
+    const rows = [row("balanced accuracy", "", (p) => percent(p.balanced_accuracy)),
+      run.probes.some((p) => p.interval) ? row("95 % interval", "", (p) => (p.interval ? p.interval.map(percent).join(" – ") : "–")) : null,
+      row("accuracy", "", (p) => percent(p.accuracy)),
+      run.probes.some((p) => p.auroc) ? row("AUROC", "", (p) => p.auroc?.toFixed(3) ?? "–") : null,
+      ...classes.map((c) => row(c, samples(c), (p) => percent(p.per_class[c])))].filter(Boolean);
+    body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: "Share of test samples that are right, in percent; intervals by bootstrap over test samples. AUROC is between 0 and 1." }),
       make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows))),
       ...run.probes.filter((p) => p.note).map((p) => make("p", { class: "note", text: `${p.name}: ${p.note}` })),
       make("h3", { text: "Confusion matrix of the linear probe" }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }),
       confusion(run.probes[0])));
   }
   find("#probes .body").append(body);
+}
+function scores(headings, rows) {
+  const cells = (row, tag) => make("tr", {}, ...row.map((text, i) => make(tag, { text, class: i ? "number" : "" })));
+  return make("div", { class: "scroll" }, make("table", {}, make("thead", {}, cells(headings, "th")), make("tbody", {}, ...rows.map((row) => cells(row, "td")))));
+}
+const three = (value) => (value === undefined || value === null ? "–" : value.toFixed(3));
+function multilabel(run) {
+  const probe = run.probes[0], labels = Object.entries(probe.per_label);
+  const rows = [["mean", "", three(probe.auroc), three(probe.average_precision)],
+    ...labels.map(([name, s]) => [name, `${s.train_positives} / ${s.positives}`, three(s.auroc), three(s.average_precision)])];
+  return make("div", {}, make("h3", { text: run.name }),
+    make("p", { class: "help", text: `One logistic regression per label, on ${probe.samples.train} training and ${probe.samples.test} test samples.` }),
+    scores(["label", "have it, train / test", "AUROC", "average precision"], rows), probe.note ? make("p", { class: "note", text: probe.note }) : null);
+}
+function regression(run) {
+  const rows = run.probes.map((p) => [p.name, three(p.r2), p.interval ? p.interval.map(three).join(" – ") : "–", three(p.spearman), p.mean_absolute_error.toPrecision(3)]);
+  const { true: x, predicted: y, samples } = run.probes[0];
+  const plot = make("div", { class: "plot", role: "img", "aria-label": "Predicted against true values of the test samples" });
+  const ends = [Math.min(...x), Math.max(...x)];
+  const node = make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: `On ${samples.train} training and ${samples.test} test samples.` }),
+    scores(["probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows), make("h3", { text: "Ridge probe: predicted against true" }), make("div", { class: "chart" }, plot));
+  requestAnimationFrame(() => draw(plot, [{ type: "scatter", mode: "markers", x, y, marker: { size: 5, color: COLOURS[0] }, name: "test samples" },
+    { type: "scatter", mode: "lines", x: ends, y: ends, line: { color: css("--quiet"), dash: "dot", width: 1 }, name: "equal" }],
+    { showlegend: false, xaxis: { title: { text: "true" } }, yaxis: { title: { text: "predicted" } } }));
+  return node;
 }
 function confusion(probe) {
   const head = make("tr", {}, make("td"), ...probe.classes.map((name) => make("th", { scope: "col", text: name })));

@@ -85,6 +85,32 @@ class ColourJitter(nn.Module):
         return pixels
 
 
+class ChannelJitter(nn.Module):
+    """Brightness and contrast of every channel by itself, for images whose channels are no colours.
+
+    Markers of multiplexed microscopy or sequences of an MRI do not brighten together. A channel x_c becomes
+    clip(b_c·x_c, 0, 1) and clip(a_c·x_c + (1 − a_c)·mean(x_c), 0, 1), in the order that was drawn for its sample.
+    """
+
+    def __init__(self, operations: Sequence[int]) -> None:
+        super().__init__()
+        self.operations = tuple(operations)
+
+    def forward(self, pixels: Tensor, contrast_first: Tensor, brightness: Tensor, contrast: Tensor) -> Tensor:
+        """Jitter (N, C, P) pixels in [0, 1] by factors (N, C), 1 where nothing changes; contrast_first: (N,)."""
+        first = contrast_first[:, None]
+        early = torch.where(first, contrast, torch.ones_like(contrast))
+        late = torch.where(first, torch.ones_like(contrast), contrast)
+        pixels = _to_own_mean(pixels, early) if CONTRAST in self.operations else pixels
+        pixels = (pixels * brightness[:, :, None]).clamp(0, 1)
+        return _to_own_mean(pixels, late) if CONTRAST in self.operations else pixels
+
+
+def _to_own_mean(pixels: Tensor, amount: Tensor) -> Tensor:
+    """Blend every channel of (N, C, P) with its own mean: amount (N, C), 1 changes nothing."""
+    return torch.lerp(pixels.mean(dim=2, keepdim=True), pixels, amount[:, :, None]).clamp(0, 1)
+
+
 def turn_hue(pixels: Tensor, turn: Tensor) -> Tensor:
     """Turn the HSV hue of (N, 3, P) pixels by `turn` (N,), in full circles within [-1/2, 1/2].
 

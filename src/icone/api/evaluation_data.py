@@ -1,0 +1,233 @@
+"""What `icone.evaluate` measures: the data of a run, perhaps a test set, their labels and groups, and the partition."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from rich.console import Console
+
+from icone.api.embed import load_with_notes
+from icone.api.partition import Evaluated, choose_partition
+from icone.config import OBJECT, PretrainConfig
+from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
+from icone.data.sources.objects import describe_object
+from icone.data.sources.registry import check_splits
+from icone.data.targets import TaskSetting
+from icone.errors import InputError
+from icone.evaluation.assessment import Partition
+from icone.run import Run
+
+EXTERNAL = "external"
+"""The split of the samples of an external test set."""
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """What is evaluated: prepared samples with labels and groups ("" where unknown), and how they are parted."""
+
+    datasets: list[Dataset]
+    ids: list[str]
+    labels: np.ndarray
+    groups: np.ndarray
+    splits: np.ndarray
+    partition: Partition | None
+    task: str
+    note: str
+    notes: list[str]
+    external: str | None
+    """The external test set, as the user gave it."""
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {"train": len(self.partition.train), "test": len(self.partition.test)} if self.partition else {}
+        about = {"task": self.task, "labelled": int((self.labels != "").sum()), "external_test": self.external}
+        groups = {"groups": len(set(self.groups) - {""})}
+        return {"samples": len(self.ids), **sizes, **about, **groups, "note": self.note, "notes": self.notes}
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """What a caller gives in the place of the run's settings."""
+
+    data: Any
+    labels: Any
+    groups: Any
+    test: Any
+    test_labels: Any
+
+
+def not_a_path(given: Any) -> Any:
+    """What is given as an object, not as a path."""
+    return None if isinstance(given, (str, os.PathLike)) else given
+
+
+def changed_settings(
+    config: PretrainConfig,
+    labels: Any,
+    columns: tuple[tuple[str, ...], str | None, TaskSetting],
+    data_root: Path | None,
+    cache: str | None,
+) -> PretrainConfig:
+    """The run's configuration with what was given; other labels bring columns and a task of their own."""
+    label_column, group_column, task = columns
+    is_path = isinstance(labels, (str, os.PathLike))
+    changes: dict[str, Any] = {
+        "label_column": label_column or (config.label_column if labels is None else ()),
+        "group_column": group_column or config.group_column,
+        "task": task if task != "auto" or labels is not None or label_column else config.task,
+        "labels": Path(labels) if is_path else config.labels if labels is None else None,
+        "data_root": data_root or config.data_root,
+        "cache": cache or config.cache,
+    }
+    return dataclasses.replace(config, **changes)
+
+
+def read_evaluation_data(
+    run: Run, config: PretrainConfig, given: GivenData, official_test: bool, test_fraction: float, console: Console
+) -> EvaluationData:
+    where = config.source if given.data is None else given.data
+
+    def opened(split: Literal["train", "val", "test"]) -> Source:
+        return open_source(where, dataclasses.replace(config, split=split), given.labels, given.groups)
+
+    preparation, instances = run.preparation, run.instances
+    source = opened(config.split)
+    if official_test:
+        _check_official_test(source, config)
+    # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
+    drawn = {*instances["ids"], *instances["test_ids"]} if instances["test_ids"] and not official_test else None
+    datasets = [load_with_notes(source, config, preparation, console, only=drawn)]
+    names: list[str] = [config.split]
+    notes = list(source.label_notes)
+    if official_test:
+        datasets.append(load_with_notes(opened("test"), config, preparation, console))
+        names.append("test")
+    if given.test is not None:
+        datasets.append(_external(given, config, source, preparation, console))
+        names.append(EXTERNAL)
+        notes += [f"test set: {note}" for note in datasets[1].source.label_notes]
+        notes += _note_shared(instances, datasets[1], config)
+    ids = [name for dataset in datasets for name in dataset.ids]
+    _note_changes(instances, datasets[0], console)
+    if given.data is not None:
+        _note_contents(instances, datasets[0], config, console)
+    if official_test and config.labels is not None and len(set(ids)) < len(ids):
+        raise InputError(
+            f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
+            "leave --official-test out"
+        )
+    labels = np.concatenate([_texts(dataset, dataset.source.labels) for dataset in datasets])
+    evaluated = Evaluated(
+        datasets=datasets,
+        labels=labels,
+        task=source.task,
+        described="the labels that were given" if given.labels is not None else config.labels,
+    )
+    partition, note, more = choose_partition(
+        run,
+        evaluated,
+        official_test=official_test,
+        external=given.test is not None,
+        test_fraction=test_fraction,
+    )
+    return EvaluationData(
+        datasets=datasets,
+        ids=ids,
+        labels=labels,
+        groups=np.concatenate([_texts(dataset, dataset.source.groups) for dataset in datasets]),
+        splits=np.repeat(names, [len(dataset) for dataset in datasets]),
+        partition=partition,
+        task=source.task,
+        note=note,
+        notes=[*notes, *more],
+        external=None if given.test is None else _described(given.test),
+    )
+
+
+def _described(data: Any) -> str:
+    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else OBJECT + describe_object(data)
+
+
+def _external(
+    given: GivenData, config: PretrainConfig, source: Source, preparation: Preparation, console: Console
+) -> Dataset:
+    """The external test set: the test part of a source that has splits of its own, else all of it."""
+    labels = given.test_labels
+    is_table = isinstance(given.test, (str, os.PathLike)) and str(given.test).lower().endswith((".csv", ".tsv"))
+    has_columns = labels is not None or is_table or hasattr(given.test, "columns")
+    settings = dataclasses.replace(
+        config,
+        split="test",
+        task=source.task,
+        labels=Path(labels) if isinstance(labels, (str, os.PathLike)) else None,
+        label_column=config.label_column if has_columns else (),
+        group_column=config.group_column if has_columns else None,
+    )
+    opened = open_source(given.test, settings, not_a_path(labels))
+    if opened.labels is None:
+        raise InputError(f"the test set {opened.name} has no labels: give them with --test-labels")
+    only = None
+    if opened.assigned is not None and "test" in opened.assigned:
+        only = {name for name, part in zip(opened.ids, opened.assigned, strict=True) if part == "test"}
+    return load_with_notes(opened, settings, preparation, console, only=only)
+
+
+def _note_shared(instances: dict[str, Any], dataset: Dataset, config: PretrainConfig) -> list[str]:
+    """Say how many external test samples are samples that the run was trained on."""
+    if instances.get("digest_version") != DIGEST_VERSION:
+        return []
+    trained_on = set(instances.get("digests", {}).values())
+    shared = [name for name, digest in _digests(dataset, config).items() if digest in trained_on]
+    if not shared:
+        return []
+    return [f"{len(shared)} test samples have the content of samples that the run was trained on, such as {shared[0]}"]
+
+
+def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console) -> None:
+    """Say which samples of the run are gone, and how many the run did not know."""
+    known = {*instances["ids"], *instances["test_ids"]}
+    lost, gained = sorted(known.difference(dataset.ids)), set(dataset.ids) - known
+    if lost:
+        console.print(f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}", soft_wrap=True)
+    if gained:
+        console.print(f"note: {len(gained)} samples here took no part in the run and are measured too", soft_wrap=True)
+
+
+def _note_contents(instances: dict[str, Any], dataset: Dataset, config: PretrainConfig, console: Console) -> None:
+    """Say how many samples of data that was given again have another content than those the run was trained on."""
+    if instances.get("digest_version") != DIGEST_VERSION:
+        return
+    found = _digests(dataset, config)
+    trained_on = instances.get("digests", {})
+    changed = [name for name, digest in found.items() if trained_on.get(name, digest) != digest]
+    if changed:
+        console.print(
+            f"note: {len(changed)} samples have another content than those the run was trained on, such as "
+            f"{changed[0]}: what is measured here is not about the run's own data",
+            soft_wrap=True,
+        )
+
+
+def _digests(dataset: Dataset, config: PretrainConfig) -> dict[str, str]:
+    """The digest of the content of every sample by id."""
+    memory = DigestMemory(cache_folder(config.cache) if dataset.source.is_cacheable else None, dataset.source.name)
+    return dict(zip(dataset.ids, dataset.source.digests(dataset.positions, memory), strict=True))
+
+
+def _texts(dataset: Dataset, values: Sequence[str | None] | None) -> np.ndarray:
+    """The text of every sample of a dataset, "" where there is none."""
+    return np.array([(values[p] or "") if values is not None else "" for p in dataset.positions], dtype=str)
+
+
+def _check_official_test(source: Source, config: PretrainConfig) -> None:
+    """Refuse what would test probes on the samples that train them."""
+    check_splits(source, source.name, "--official-test")
+    if config.split == "test":
+        raise InputError(
+            "the run was pretrained on the official test split itself (--split test): leave --official-test out"
+        )

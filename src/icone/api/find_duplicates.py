@@ -1,0 +1,114 @@
+"""`icone.find_duplicates`: near-duplicates and outliers among the samples of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from icone.api.build import check_data, memory_errors
+from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, splits_of
+from icone.data import Dataset, open_source
+from icone.errors import InputError
+from icone.evaluation.duplicates import Bits, find_near_duplicates, perceptual_hash
+from icone.run import Run, refuse_own_file, write_json
+from icone.terminal import Terminal
+from icone.validation import check_arguments, check_target
+
+ROWS_SHOWN = 30
+"""Pairs and outliers that a table in the terminal lists; the JSON file holds all."""
+
+
+@check_arguments
+def find_duplicates(
+    run: str | Path | Run,
+    *,
+    data: Any = None,
+    encoder: nn.Module | None = None,
+    views: Any = None,
+    out: str | Path | None = None,
+    data_root: Path | None = None,
+    device: str = "auto",
+    cache: str | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Pairs of samples that the encoder and a perceptual hash both take for the same, and samples far from all others.
+
+    `data` says where the run's data is now, or gives it again where it was a Python object; so do `encoder` and
+    `views`. With `out`, written there as JSON: `duplicates` (two samples with id, split and label; cosine of
+    standardised features; share of the hash that differs), `outliers` (id, distance to the nearest neighbours, modified
+    z-score) and `thresholds`. A pair with one sample in train and one in test flatters every score on the test part.
+    """
+    if data is not None:
+        check_data("data", data)
+    run = run if isinstance(run, Run) else Run.open(run)
+    console = console or Terminal()
+    target = None if out is None else Path(out)
+    if target is not None:
+        check_target(target)
+        refuse_own_file(target)
+    config = dataclasses.replace(
+        run.config, data_root=data_root or run.config.data_root, cache=cache or run.config.cache
+    )
+    if config.labels is not None and not config.labels.is_file():
+        config = dataclasses.replace(config, labels=None, label_column=(), group_column=None)
+    frozen = load_encoder(run, device, encoder=encoder, views=views)
+    with memory_errors():
+        source = open_source(config.source if data is None else data, config)
+        dataset = load_with_notes(source, config, frozen.preparation, console)
+        if len(dataset) < 3:
+            raise InputError(f"{source.name} holds {len(dataset)} samples: near-duplicates and outliers need more")
+        features = extract_with_progress(frozen, dataset, 16, console)
+        found = find_near_duplicates(features, _hashes(dataset))
+    labels = ["" if source.labels is None else source.labels[position] or "" for position in dataset.positions]
+    splits = splits_of(run, dataset, is_own=True) or [""] * len(dataset)
+    result = found.to_json(dataset.ids, splits, labels)
+    if target is not None:
+        write_json(target, result)
+    return result
+
+
+def _hashes(dataset: Dataset) -> Bits | None:
+    """The perceptual hash of every sample; None for points, which have no picture."""
+    if dataset.preparation.spatial_dims == 0:
+        return None
+    return np.stack([perceptual_hash(dataset.images_at(torch.tensor([row]))[0]) for row in range(len(dataset))])
+
+
+def duplicate_tables(result: dict[str, Any]) -> list[Table]:
+    """The result of `find_duplicates` as tables for a terminal, none where nothing was found."""
+    tables = []
+    if result["duplicates"]:
+        table = Table(title=_title("near-duplicate pairs", result["duplicates"]), title_justify="left")
+        for column in ("sample", "sample", "cosine", "hash differs", ""):
+            table.add_column(column)
+        for pair in result["duplicates"][:ROWS_SHOWN]:
+            first, second = pair["samples"]
+            shown = f"{pair['cosine']:.3f}", f"{100 * pair['hash_distance']:.0f} %"
+            table.add_row(first["id"], second["id"], *shown, remark(first, second))
+        tables.append(table)
+    if result["outliers"]:
+        table = Table(title=_title("outliers", result["outliers"]), title_justify="left")
+        for column in ("sample", "distance", "score"):
+            table.add_column(column)
+        for one in result["outliers"][:ROWS_SHOWN]:
+            table.add_row(one["id"], f"{one['distance']:.2f}", f"{one['score']:.1f}")
+        tables.append(table)
+    return tables
+
+
+def remark(first: dict[str, str], second: dict[str, str]) -> str:
+    """What is worth knowing about a pair: on both sides of the split, or with two labels."""
+    parted = "train and test" if {first["split"], second["split"]} == {"train", "test"} else ""
+    differ = f"{first['label']} and {second['label']}" if first["label"] != second["label"] else ""
+    return ", ".join(filter(None, [parted, differ]))
+
+
+def _title(what: str, rows: list[Any]) -> str:
+    return f"{len(rows)} {what}" + (f", the first {ROWS_SHOWN}" if len(rows) > ROWS_SHOWN else "")

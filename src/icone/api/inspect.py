@@ -1,0 +1,75 @@
+"""`icone.inspect`: what was understood of a data set, before anything is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from icone.api.build import check_data, make_encoder, memory_errors, own_randomness, pick_device
+from icone.config import OBJECT, PretrainConfig
+from icone.data import Summary, inspect_data, open_source
+from icone.data.sources.objects import describe_object
+from icone.encoders import num_features
+from icone.encoders.registry import encoder_name
+from icone.errors import InputError
+from icone.terminal import Terminal
+from icone.validation import check_arguments
+
+
+@check_arguments
+def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **settings: Any) -> dict[str, Any]:
+    """What `icone.pretrain(data, …)` would understand of its data, printed and as a dictionary; nothing is trained.
+
+    `data`, `labels` and `settings` are those of `icone.pretrain`. The dictionary has `samples`, `dimensions`, `shape`,
+    `spacing`, `channels` (a list of {name, low, high}), `classes`, `groups`, `splits`, `skipped`, `size`, `scale` (by
+    how much each axis shrinks or grows), `memory` (bytes of all prepared samples), `encoder`, `features`, `device` and
+    `notes`. `shape` and `spacing` are {min, max} where the samples differ. `notes` says what was guessed.
+    """
+    known = {f.name for f in dataclasses.fields(PretrainConfig)}
+    if unknown := settings.keys() - known:
+        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+    check_data("data", data)
+    is_text = isinstance(data, (str, os.PathLike))
+    is_table = isinstance(labels, (str, os.PathLike))
+    settings |= {"source": os.fspath(data) if is_text else OBJECT + describe_object(data)}
+    config = PretrainConfig(**settings, labels=labels if is_table else None)
+    console = console or Terminal()
+    device = pick_device(config.device)
+    with own_randomness(device), memory_errors():
+        with console.status("reading data") as status:
+            source = open_source(data, config, None if is_table else labels)
+            summary, preparation = inspect_data(
+                config, lambda done, total: status.update(f"reading data: {done:,}/{total:,}"), source
+            )
+        encoder = make_encoder(config, preparation)
+    show_summary(summary, config, encoder, device, console)
+    return _plain(summary, config, encoder, device)
+
+
+def show_summary(
+    summary: Summary, config: PretrainConfig, encoder: nn.Module | None, device: torch.device, console: Console
+) -> None:
+    """Print what was understood, a line each, and the notes."""
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
+    features = "" if encoder is None else f", {num_features(encoder):,} features"
+    for word, text in (*summary.lines(), ("encoder", name + features), ("device", str(device))):
+        say(f"{word:<9} {text}")
+    for note in summary.notes:
+        say(f"note: {note}")
+
+
+def _plain(summary: Summary, config: PretrainConfig, encoder: nn.Module, device: torch.device) -> dict[str, Any]:
+    """The summary as JSON can hold it, the notes last."""
+    plain = dataclasses.asdict(summary)
+    notes = plain.pop("notes")
+    name = encoder_name(config.encoder, summary.dimensions)
+    return plain | {"encoder": name, "features": num_features(encoder), "device": str(device), "notes": notes}

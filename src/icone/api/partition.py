@@ -1,0 +1,155 @@
+"""Which samples train the probes of `icone.evaluate` and which test them, and the sentences that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icone.data import Dataset, grouped_split, stratified_split
+from icone.data.splits import Integers
+from icone.data.targets import Task, as_number, label_set, suggested_groups
+from icone.evaluation.assessment import Partition
+from icone.methods import method_class
+from icone.run import Run
+
+FEWEST_NUMBERS = 10
+"""Labelled samples below which a regression says nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """The samples of an evaluation: those of the run first, then those of an official or external test set."""
+
+    datasets: list[Dataset]
+    labels: np.ndarray
+    """A text per row; "" where there is none."""
+    task: Task
+    described: str | Path | None
+    """Where the labels are from, for messages; None where none were given."""
+
+    @property
+    def groups(self) -> list[str] | None:
+        """The group of every row, its own where there is none; None where no sample has a group."""
+        found = [g for dataset in self.datasets for g in dataset.groups or (None,) * len(dataset)]
+        if not any(group is not None for group in found):
+            return None
+        return [f"group {group}" if group is not None else f"row {row}" for row, group in enumerate(found)]
+
+
+def choose_partition(
+    run: Run, samples: Evaluated, *, official_test: bool, external: bool, test_fraction: float
+) -> tuple[Partition | None, str, list[str]]:
+    """Rows that train and test the probes, the sentence that says how they were chosen, and notes."""
+    names, labelled = samples.labels, np.flatnonzero(samples.labels != "")
+    if why := _too_little(names[labelled], samples):
+        return None, why, []
+    parts, note, notes = _parts(run, samples, labelled, official_test, external, test_fraction)
+    if parts is None:
+        return None, note, notes
+    groups = samples.groups
+    if groups is not None:
+        train_groups = {groups[row] for row in parts[0]}
+        kept = np.array([row for row in parts[1] if groups[row] not in train_groups], dtype=np.int64)
+        if shared := len(parts[1]) - len(kept):
+            notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
+        parts = parts[0], kept
+    partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
+    if why := _cannot_probe(partition):
+        return None, f"{why}, so geometry only", notes
+    return partition, note, notes
+
+
+def _too_little(labels: np.ndarray, samples: Evaluated) -> str:
+    """Why labels are too few or too much alike for a probe, or nothing."""
+    if samples.task == "classification" and len(set(labels)) >= 2:
+        return ""
+    if samples.task != "classification" and len(labels) >= FEWEST_NUMBERS and len(set(labels)) >= 2:
+        return ""
+    if samples.described is None and len(labels) == 0:
+        return "there are no labels, so geometry only; give --labels for probes"
+    where = "the data" if samples.described is None else samples.described
+    if samples.task == "classification":
+        return f"{where} holds fewer than two classes, so geometry only"
+    return f"{where} holds {len(labels)} labels, and a probe needs {FEWEST_NUMBERS} that differ, so geometry only"
+
+
+def _parts(
+    run: Run, samples: Evaluated, labelled: Integers, official_test: bool, external: bool, test_fraction: float
+) -> tuple[tuple[Integers, Integers] | None, str, list[str]]:
+    own, instances = samples.datasets[0], run.instances
+    ids = np.array(own.ids)
+    if external or official_test:
+        of_run = labelled < len(own)
+        note = "probes train on the official training split and are tested on the official test split"
+        if external:
+            note = f"probes train on the data of the run and are tested on {samples.datasets[1].source.name}"
+        return (labelled[of_run], labelled[~of_run]), note, []
+    if instances["test_ids"]:
+        held_out, seen = np.isin(ids, instances["test_ids"]), np.isin(ids, instances["ids"])
+        parts = labelled[seen[labelled]], labelled[held_out[labelled]]
+        return parts, "probes are tested on the part that pretraining never saw", _suggestion(samples)
+    if method_class(run.config.method).needs_labels:
+        note = (
+            f"{run.config.method} was taught the labels of all samples, so geometry only: probes would be tested on "
+            "what it was taught. --test-fraction 0.2 at pretraining holds samples out"
+        )
+        return None, note, []
+    if own.source.assigned is not None:
+        assigned = np.array([own.source.assigned[position] for position in own.positions])
+        parts = labelled[assigned[labelled] == "train"], labelled[assigned[labelled] == "test"]
+        if len(parts[1]):
+            which = _seen(ids[parts[1]], instances)
+            note = f"probes are tested on the samples that the column split assigns to test; pretraining saw {which}"
+            return parts, f"{note}, without labels", []
+    labels, notes = samples.labels[labelled], []
+    if samples.task == "classification":
+        found, counts = np.unique(labels, return_counts=True)
+        if alone := sorted(found[counts == 1]):
+            labelled = labelled[~np.isin(labels, alone)]
+            notes.append(f"left out of the probes, because only one sample is labelled so: {', '.join(alone)}")
+            if len(found) - len(alone) < 2:
+                return None, "fewer than two classes have two labelled samples, so geometry only", notes
+    codes = np.zeros(len(labelled), np.int64)
+    classes: np.ndarray = np.array([], dtype=str)
+    if samples.task == "classification":
+        classes, codes = np.unique(samples.labels[labelled], return_inverse=True)
+    groups = samples.groups
+    if groups is None:
+        notes += _suggestion(samples)
+        train, test = stratified_split(codes, test_fraction, run.config.split_seed, tuple(classes))
+        how = f"{'stratified' if len(classes) else 'random'} {test_fraction:.0%}"
+    else:
+        chosen = [groups[row] for row in labelled]
+        train, test = grouped_split(codes, chosen, test_fraction, run.config.split_seed)
+        how = f"{len(test) / len(codes):.0%}, groups kept together"
+    which = _seen(ids[labelled[test]], instances)
+    note = f"probes are tested on a {how}; pretraining saw {which}, without labels"
+    return (labelled[train], labelled[test]), note, notes
+
+
+def _seen(ids: np.ndarray, instances: dict[str, Any]) -> str:
+    seen = np.isin(ids, instances["ids"])
+    return "those images too" if seen.all() else f"{seen.sum()} of those {len(seen)} images too"
+
+
+def _suggestion(samples: Evaluated) -> list[str]:
+    return [] if samples.groups else list(filter(None, [suggested_groups(samples.datasets[0].ids)]))
+
+
+def _cannot_probe(partition: Partition) -> str:
+    """Why the two parts do not make a probe, or nothing."""
+    train, test = (partition.labels[part] for part in (partition.train, partition.test))
+    if not len(train) or not len(test):
+        return f"no labelled samples are left in the {'test' if len(train) else 'training'} part"
+    if partition.task == "classification":
+        return "" if len(set(train)) > 1 else f"all labelled samples of the training part are {train[0]}"
+    if partition.task == "regression":
+        same = any(len({as_number(text) for text in part}) < 2 for part in (train, test))
+        return "all labels of the training or of the test part are the same number" if same else ""
+    sets = [[label_set(text) for text in part] for part in (train, test)]
+    names = set().union(*sets[0])
+    usable = any(all(0 < sum(name in one for one in part) < len(part) for part in sets) for name in names)
+    return "" if usable else "no label is there and absent in both the training and the test part"

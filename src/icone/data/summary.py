@@ -1,0 +1,219 @@
+"""What was understood of a data set: the first lines of `icone pretrain`, and what `icone inspect` shows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icone.data.inspection import Facts, Problem
+from icone.data.labels import class_names
+from icone.data.memory import GB
+from icone.data.prepare import Preparation
+from icone.data.sources.base import Source
+from icone.data.targets import label_set
+
+Extent = list[float] | dict[str, list[float]] | None
+"""One number per axis; the smallest and the largest of each where samples differ; None where no sample says it."""
+
+MUCH_SMALLER = 0.5
+"""An axis that shrinks below this share loses details that a person would still see."""
+SAME_SPACING = 1.05
+"""Spacings that differ by less than this factor are taken for one."""
+SHOWN = 8
+"""Classes, channels and left-out samples that the text names; the JSON names all."""
+COLOURS = ("red", "green", "blue")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a data set holds and how it will be prepared."""
+
+    samples: int
+    """Samples that can be used."""
+    dimensions: int
+    shape: Extent
+    """Edges of the samples as they are stored, without channels."""
+    spacing: Extent
+    """Millimetres per voxel."""
+    channels: list[dict[str, Any]]
+    """Name, lowest and highest stored value of each."""
+    task: str | None
+    """What the labels are: classification, regression or multilabel; None without labels."""
+    classes: dict[str, int]
+    """Samples of every class; empty where the labels are numbers."""
+    groups: int | None
+    splits: dict[str, int]
+    """Samples to train on, held out, and left alone."""
+    skipped: list[dict[str, str]]
+    size: list[int]
+    """Edges that every sample is brought to."""
+    scale: list[float]
+    """By how much each axis of the middle sample shrinks (below 1) or grows."""
+    memory: int
+    """Bytes of all prepared samples."""
+    notes: list[str]
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """The summary as pairs of a word and a text."""
+        kind = {0: "points", 2: "images (2D)", 3: "volumes (3D)"}[self.dimensions]
+        yield "samples", f"{self.samples:,} {kind}"
+        if self.dimensions:
+            yield "shape", _extent_text(self.shape)
+            yield "spacing", "not said" if self.spacing is None else f"{_extent_text(self.spacing)} mm"
+        ranges = [f"{c['name']} ({c['low']:g} to {c['high']:g})" for c in self.channels]
+        yield "channels", f"{len(ranges)}: {_few(ranges)}"
+        counts = [f"{name} {count:,}" for name, count in self.classes.items()]
+        without = "the labels are numbers" if self.task == "regression" else "no labels"
+        yield "classes", f"{len(counts)}: {_few(counts)}" if counts else without
+        if self.groups is not None:
+            yield "groups", f"{self.groups:,}"
+        yield "split", ", ".join(f"{count:,} {name}" for name, count in self.splits.items() if count)
+        if self.skipped:
+            reasons = Counter(_without_numbers(problem["reason"]) for problem in self.skipped)
+            yield (
+                "skipped",
+                f"{len(self.skipped)}: {_few([p['reason'] for p in self.skipped], 3)}"
+                + (f" ({len(reasons)} kinds of reasons)" if len(reasons) > 3 else ""),
+            )
+        if self.dimensions:
+            yield "size", f"{' × '.join(map(str, self.size))} ({', '.join(map(_scale_text, self.scale))})"
+        yield "memory", f"{self.memory / GB:.2g} GB of prepared samples"
+
+
+def summarise(
+    source: Source,
+    facts: Sequence[Facts],
+    skipped: Sequence[Problem],
+    preparation: Preparation,
+    splits: dict[str, int],
+    notes: Sequence[str],
+) -> Summary:
+    """What is known about the samples of a source: `facts` are those that take part."""
+    lost = {problem.id for problem in skipped}
+    kept = [position for position, name in enumerate(source.ids) if name not in lost] if lost else range(len(source))
+    labels = [source.labels[position] for position in kept] if source.labels is not None else []
+    known = [label for label in labels if label is not None]
+    counts = Counter[str]() if source.task == "regression" else Counter(known)
+    if source.task == "multilabel":
+        counts = Counter(name for label in known for name in label_set(label))
+    groups = None if source.groups is None else len({source.groups[p] for p in kept} - {None})
+    problems = [*source.left_out, *((problem.id, problem.reason) for problem in skipped)]
+    return Summary(
+        samples=len(kept),
+        dimensions=preparation.spatial_dims,
+        shape=_extent([fact.shape[1:] for fact in facts]),
+        spacing=_extent([fact.spacing for fact in facts if fact.spacing is not None]),
+        channels=_channels(facts, preparation),
+        task=source.task if known else None,
+        classes={name: counts[name] for name in class_names(counts)},
+        groups=groups,
+        splits=splits,
+        skipped=[{"id": name, "reason": reason} for name, reason in problems],
+        size=list(preparation.size),
+        scale=np.round(np.median(_scales(facts, preparation), axis=0), 3).tolist() if preparation.spatial_dims else [],
+        memory=len(facts) * preparation.nbytes,
+        notes=list(notes),
+    )
+
+
+def guess_notes(source: Source, facts: Sequence[Facts], preparation: Preparation) -> list[str]:
+    """Sentences about what was guessed when files were read, about strong shrinking and about mixed spacings."""
+    return [*_reader_notes(source, facts), *_scale_notes(facts, preparation), *_spacing_notes(facts, preparation)]
+
+
+def _reader_notes(source: Source, facts: Sequence[Facts]) -> Iterator[str]:
+    """What readers noted, once for samples of which the same was noted, numbers aside."""
+    alike: dict[str, list[tuple[str, int]]] = {}
+    for fact in facts:
+        for note in fact.notes:
+            alike.setdefault(_without_numbers(note), []).append((note, fact.position))
+    for found in alike.values():
+        note, position = found[0]
+        if len(found) == len(facts):
+            yield note
+        else:
+            which = "" if len(found) == 1 else f"{len(found)} of {len(facts)} samples, such as "
+            yield f"{which}{source.where(position)}: {note}"
+
+
+def _scale_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[str]:
+    if not preparation.spatial_dims:
+        return
+    middle = np.median(_scales(facts, preparation), axis=0)
+    small = [axis for axis, scale in enumerate(middle) if scale < MUCH_SMALLER]
+    if small:
+        axes = ", ".join(f"axis {axis + 1} by {1 / middle[axis]:.1f}" for axis in small)
+        yield f"samples shrink by more than 2 ({axes}): small structures are lost; a larger --size keeps them"
+
+
+def _spacing_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[str]:
+    known = np.array([fact.spacing for fact in facts if fact.spacing is not None])
+    if not len(known) or preparation.spacing is not None:
+        return
+    if len(known) < len(facts):
+        yield f"{len(facts) - len(known)} of {len(facts)} samples do not say their spacing"
+    low, high = known.min(axis=0), known.max(axis=0)
+    if (high / low).max() > SAME_SPACING:
+        axis = int((high / low).argmax())
+        way_out = (
+            f"; --spacing {float(np.median(known)):.2g} brings all to one" if preparation.spatial_dims == 3 else ""
+        )
+        yield f"the spacing is mixed: {low[axis]:.3g} to {high[axis]:.3g} mm along axis {axis + 1}{way_out}"
+
+
+def _scales(facts: Sequence[Facts], preparation: Preparation) -> Any:
+    """The factor by which each axis of each sample is resampled, (N, axes)."""
+    return np.array(
+        [np.divide(preparation.resized(fact.shape[1:], fact.spacing), fact.shape[1:]) for fact in facts], dtype=float
+    )
+
+
+def _channels(facts: Sequence[Facts], preparation: Preparation) -> list[dict[str, Any]]:
+    names = {fact.names for fact in facts}
+    lows, highs = [fact.low for fact in facts], [fact.high for fact in facts]
+    if len({len(low) for low in lows}) > 1 or len(lows[0]) != preparation.channels:  # --channels gray or rgb
+        lows = [(min(low),) * preparation.channels for low in lows]
+        highs = [(max(high),) * preparation.channels for high in highs]
+    known = names.pop() if len(names) == 1 else ()
+    if len(known) != preparation.channels:
+        is_colour = preparation.channels == 3 and preparation.shares_range
+        known = COLOURS if is_colour else tuple(str(number) for number in range(1, preparation.channels + 1))
+    low, high = np.nanmin(lows, axis=0), np.nanmax(highs, axis=0)
+    return [
+        {"name": name, "low": float(one), "high": float(other)}
+        for name, one, other in zip(known, low, high, strict=True)
+    ]
+
+
+def _extent(rows: Sequence[tuple[float, ...]]) -> Extent:
+    if not rows:
+        return None
+    table = np.array(rows)
+    low, high = table.min(axis=0).tolist(), table.max(axis=0).tolist()
+    return low if low == high else {"min": low, "max": high}
+
+
+def _extent_text(extent: Extent) -> str:
+    if not isinstance(extent, dict):
+        return " × ".join(f"{value:.4g}" for value in extent or ())
+    pairs = zip(extent["min"], extent["max"], strict=True)
+    return " × ".join(f"{low:.4g}" if low == high else f"{low:.4g}–{high:.4g}" for low, high in pairs)
+
+
+def _scale_text(scale: float) -> str:
+    if round(scale, 2) == 1:
+        return "as it is"
+    return f"shrinks by {1 / scale:.2g}" if scale < 1 else f"grows by {scale:.2g}"
+
+
+def _few(texts: Sequence[str], most: int = SHOWN) -> str:
+    return "; ".join(texts[:most]) + (f"; … ({len(texts)} in all)" if len(texts) > most else "")
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "#", text)

@@ -1,0 +1,54 @@
+"""LeJEPA: views agree, and the embeddings of a batch look like an isotropic Gaussian."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from icone.encoders import num_features
+from icone.methods.base import Learning, Method, Setting
+from icone.methods.ranges import Count, Share
+from icone.nn.heads import ProjectionHead
+from icone.nn.losses import mean_view_distance, sliced_gaussianity, weighted_sum
+
+
+class LeJEPA(Method):
+    """Views agree with their mean, and the embeddings of a batch are shaped into an isotropic Gaussian (SIGReg).
+
+    The loss is (1 − λ)·invariance + λ·SIGReg with λ = `sigreg_weight`, the one hyper-parameter of the paper. All views
+    are global ones here. Balestriero and LeCun 2025, arXiv:2511.08544.
+    """
+
+    name: ClassVar[str] = "lejepa"
+    title: ClassVar[str] = "LeJEPA"
+    small_options: ClassVar[dict[str, object]] = {"hidden": 32, "out": 16, "directions": 32}
+    learning: ClassVar[Learning] = Learning(batch_size=16, gain=10, options={"hidden": 512, "directions": 256})
+    prevents_collapse: ClassVar[str] = "a Gaussian distribution over the batch"
+    min_batch_size: ClassVar[int] = 2
+    too_small: ClassVar[str] = (
+        "SIGReg compares the distribution of a batch with a Gaussian: for a single embedding it is smallest at the "
+        "origin, so that all samples would be drawn to one point"
+    )
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        sigreg_weight: Share = 0.05,
+        hidden: Count = 2048,
+        out: Count = 64,
+        directions: Count = 1024,
+        head_norm: str = "batch",
+    ) -> None:
+        super().__init__(encoder, setting)
+        self.weights = {"invariance": 1 - sigreg_weight, "sigreg": sigreg_weight}
+        self.directions = directions
+        self.head = ProjectionHead([num_features(encoder), hidden, hidden, out], head_norm)
+
+    def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
+        z = self.head(self.encode(views))
+        return weighted_sum(
+            self.weights, invariance=mean_view_distance(z), sigreg=sliced_gaussianity(z, self.directions)
+        )

@@ -1,0 +1,207 @@
+"""Partial labels, numbers, several labels, groups, test sets and duplicates, through the functions of `icone`."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import icone
+from icone.cli import main
+from icone.errors import InputError
+from icone.run import Run
+from icone.terminal import Terminal
+
+COUNT = 60
+
+
+def quiet() -> Terminal:
+    return Terminal(file=io.StringIO())
+
+
+def points(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors whose first number is what labels are made from."""
+    x = np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float32)
+    return x, x[:, 0]
+
+
+X, NUMBERS = points(COUNT, 0)
+IDS = [f"{i:06d}" for i in range(COUNT)]
+GROUPS = [f"g{i // 4}" for i in range(COUNT)]
+CLASSES = np.where(NUMBERS > 0, "high", "low")
+
+
+def pretrain(data: Any, out: Path, **settings: Any) -> Run:
+    usual: dict[str, Any] = {"features": 8, "epochs": 1, "probe_every": 0, "batch_size": 8, "device": "cpu"}
+    return icone.pretrain(data, out=out, console=quiet(), **(usual | settings))
+
+
+def evaluate(run: Run, **settings: Any) -> dict[str, Any]:
+    return icone.evaluate(run, geometry_instances=0, device="cpu", console=quiet(), **settings)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("points")
+    np.save(folder / "points.npy", X)
+    return pretrain(folder / "points.npy", folder / "run")
+
+
+def test_some_labels_are_enough(run: Run) -> None:
+    labels = {name: str(label) for name, label in zip(IDS[:30], CLASSES, strict=False)} | {IDS[40]: "once"}
+    data = evaluate(run, labels=labels)
+    assert (data["data"]["train"], data["data"]["test"], data["data"]["labelled"]) == (24, 6, 31)
+    assert "31 of 60 samples are labelled" in data["data"]["notes"][0]
+    assert data["data"]["notes"][1].endswith("only one sample is labelled so: once")
+    counts = data["trained"]["linear_probe"]["samples_per_class"]
+    assert sum(count["test"] for count in counts.values()) == 6
+    low, high = data["trained"]["linear_probe"]["interval"]
+    assert low <= data["trained"]["linear_probe"]["balanced_accuracy"] <= high
+
+
+def test_numbers_are_a_regression(run: Run) -> None:
+    result = evaluate(run, labels=pd.Series(NUMBERS), groups=GROUPS)
+    assert result["data"]["task"] == "regression"
+    assert result["comparison"].keys() == {"ridge_probe", "knn_regressor"}
+    assert result["trained"]["ridge_probe"]["r2"] > 0.5
+    assert any("taken for a quantity" in note for note in result["data"]["notes"])
+    with np.load(run.features_file) as saved:
+        assert saved["groups"].tolist() == GROUPS
+    assert result["data"]["groups"] == 15
+    classes = evaluate(run, labels=(NUMBERS > 0).astype(int), task="classification")
+    assert "auroc" in classes["trained"]["linear_probe"]
+
+
+def test_several_labels_from_the_command_line(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame({"id": IDS, "big": NUMBERS > 0.5, "small": NUMBERS < 0, "well": GROUPS}).astype({"big": int})
+    frame.to_csv(tmp_path / "labels.csv", index=False)
+    words = ["evaluate", str(run.folder), "--labels", str(tmp_path / "labels.csv"), "--geometry-instances", "0"]
+    assert main([*words, "--label-column", "big", "small", "--group-column", "well"]) == 0
+    said = capsys.readouterr().out
+    assert "AUROC by label: big" in said
+    assert "groups kept together" in said
+    assert main([*words, "--label-column", "nothing"]) == 2
+    assert "has no column nothing (--label-column)" in capsys.readouterr().err
+
+
+def test_no_group_is_on_both_sides_of_a_held_out_part(tmp_path: Path) -> None:
+    held_out = pretrain(X, tmp_path / "a", labels=CLASSES, groups=GROUPS, test_fraction=0.2)
+    group = dict(zip(IDS, GROUPS, strict=True))
+    sides = [{group[name] for name in held_out.instances[part]} for part in ("ids", "test_ids")]
+    assert sides[0]
+    assert sides[1]
+    assert not sides[0] & sides[1]
+    mixed = pretrain(X, tmp_path / "b", labels=CLASSES, test_fraction=0.2)  # held out without groups
+    result = evaluate(mixed, data=X, labels=CLASSES, groups=GROUPS)
+    train = {group[name] for name in mixed.instances["ids"]}
+    left = [name for name in mixed.instances["test_ids"] if group[name] not in train]
+    assert result["data"].get("test", 0) == len(left)
+    said = " ".join(result["data"]["notes"])
+    assert f"{len(mixed.instances['test_ids']) - len(left)} test samples are left out" in said
+
+
+def test_ids_that_suggest_groups_are_said(tmp_path: Path) -> None:
+    for name in (f"p{i // 4:02d}_slice{i % 4}" for i in range(12)):
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).integers(0, 255, (16, 16), dtype=np.uint8))
+    run = pretrain(tmp_path, tmp_path.parent / "sliced", encoder="test_vit", size=32, features=None)
+    result = evaluate(run, labels=["a", "b"] * 6, untrained=False)
+    assert any("suggest 3 groups" in note for note in result["data"]["notes"])
+    silent = evaluate(run, labels=["a", "b"] * 6, groups=["x", "y", "z"] * 4, untrained=False)
+    assert not any("suggest" in note for note in silent["data"]["notes"])
+
+
+def test_an_external_test_set(run: Run, tmp_path: Path) -> None:
+    other, numbers = points(20, 1)
+    other[:2] = X[:2]
+    np.save(tmp_path / "other.npy", other)
+    pd.DataFrame({"id": [f"{i:06d}" for i in range(20)], "label": np.where(numbers > 0, "high", "low")}).to_csv(
+        tmp_path / "other.csv", index=False
+    )
+    with pytest.raises(InputError, match="has no labels: give them with --test-labels"):
+        evaluate(run, labels=CLASSES, test=tmp_path / "other.npy")
+    with pytest.raises(InputError, match="give it with --test"):
+        evaluate(run, labels=CLASSES, test_labels=tmp_path / "other.csv")
+    alone = evaluate(run, labels=CLASSES)
+    result = evaluate(run, labels=CLASSES, test=tmp_path / "other.npy", test_labels=tmp_path / "other.csv")
+    assert (result["data"]["train"], result["data"]["test"]) == (COUNT, 20)
+    assert result["trained"]["rankme"] == alone["trained"]["rankme"]  # geometry is about the data of the run
+    assert "2 test samples have the content of samples that the run was trained on" in " ".join(result["data"]["notes"])
+    with np.load(run.features_file) as saved:
+        assert saved["splits"].tolist() == ["train"] * COUNT + ["external"] * 20
+        features = saved["features"]
+    embedded = icone.embed(run, other, device="cpu", console=quiet()).filter(regex=r"^f\d").to_numpy()
+    np.testing.assert_allclose(features[COUNT:], embedded, rtol=1e-5)
+
+
+def test_parts_that_the_data_assigns_are_used(tmp_path: Path) -> None:
+    paths = []
+    for i in range(30):
+        paths.append(tmp_path / f"{i}.npy")
+        np.save(paths[-1], np.random.default_rng(i).integers(0, 255, (16, 16), dtype=np.uint8))
+    frame = pd.DataFrame({"path": paths, "label": ["a", "b"] * 15, "well": ["u", "v", "w"] * 10})
+    run = pretrain(frame, tmp_path / "run", encoder="test_vit", size=32, features=None)
+    parted = frame.assign(split=["train"] * 20 + ["val"] * 4 + ["test"] * 6)
+    result = evaluate(run, data=parted, untrained=False)
+    assert (result["data"]["train"], result["data"]["test"]) == (20, 6)
+    table = icone.embed(run, parted, group_column="well", device="cpu", console=quiet())
+    assert table["split"].tolist() == parted["split"].tolist()
+    assert table["group"].tolist() == frame["well"].tolist()
+    assert table["label"].tolist() == frame["label"].tolist()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv", ".h5ad"])
+def test_embeddings_carry_labels_groups_and_splits(run: Run, tmp_path: Path, suffix: str) -> None:
+    frame = pd.DataFrame({"id": IDS[:50], "age": NUMBERS[:50], "patient": GROUPS[:50]})
+    frame.to_csv(tmp_path / "labels.csv", index=False)
+    target = tmp_path / f"features{suffix}"
+    settings: dict[str, Any] = {"labels": tmp_path / "labels.csv", "label_column": ("age",), "projections": ("pca",)}
+    table = icone.embed(run, out=target, device="cpu", console=quiet(), **settings)
+    if suffix == ".h5ad":
+        anndata = pytest.importorskip("anndata", reason="needs the extra icone[anndata]")
+        saved = anndata.read_h5ad(target)
+        assert saved.obs_names.tolist() == IDS
+        np.testing.assert_array_equal(saved.X, table.filter(regex=r"^f\d").to_numpy())
+        np.testing.assert_array_equal(saved.obsm["X_pca"], table[["pca0", "pca1"]].to_numpy())
+        found: Any = {name: saved.obs[name] for name in ("label", "group", "split")}
+        assert found["group"].isna().sum() == 10
+        found["group"] = found["group"].astype(str).replace("nan", "")
+    elif suffix == ".npz":
+        found = {name: pd.Series(values) for name, values in np.load(target).items() if values.ndim == 1}
+        assert np.load(target)["pca"].shape == (COUNT, 2)
+    else:
+        found = pd.read_parquet(target) if suffix == ".parquet" else pd.read_csv(target, keep_default_na=False)
+    numbers = pd.to_numeric(found["label"], errors="coerce")
+    np.testing.assert_allclose(numbers, [*NUMBERS[:50], *[np.nan] * 10], rtol=1e-5)
+    assert found["group"].tolist() == GROUPS[:50] + [""] * 10
+    assert set(found["split"]) == {"train"}
+
+
+def test_near_duplicates_and_outliers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(24):  # smooth pictures: a few waves each
+        angles = rng.normal(size=(3, 2, 1)) * np.arange(32) / 3
+        waves = np.einsum("ki,kj->ij", np.sin(angles[:, 0] + i), np.cos(angles[:, 1]))
+        picture = Image.fromarray((100 + 30 * waves).clip(0, 255).astype(np.uint8))
+        picture.save(folder / f"{i:02d}.png")
+        if i == 7:
+            picture.save(folder / "copy.jpg", quality=85)
+    Image.fromarray(255 * (np.indices((32, 32)).sum(0) % 2).astype(np.uint8)).save(folder / "checkers.png")
+    run = pretrain(folder, tmp_path / "run", encoder="test_vit", size=32, features=None, test_fraction=0.2)
+    found = icone.find_duplicates(run, device="cpu", console=quiet())
+    pairs = [{sample["id"] for sample in pair["samples"]} for pair in found["duplicates"]]
+    assert {"07.png", "copy.jpg"} in pairs
+    assert len(pairs) <= 2
+    assert found["outliers"][0]["id"] == "checkers.png"
+    splits = {sample["id"]: sample["split"] for pair in found["duplicates"] for sample in pair["samples"]}
+    assert splits["copy.jpg"] == ("test" if "copy.jpg" in run.instances["test_ids"] else "train")
+    assert main(["duplicates", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
+    assert "copy.jpg" in capsys.readouterr().out
+    assert json.loads((tmp_path / "found.json").read_text()) == found

@@ -1,0 +1,153 @@
+"""Probes of numbers and of several labels, AUROC, intervals and paired comparisons, against loops and scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import spearmanr
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import average_precision_score, balanced_accuracy_score, r2_score, roc_auc_score
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from icone.errors import InputError
+from icone.evaluation.assessment import Partition, run_probes
+from icone.evaluation.bootstrap import recall_interval
+from icone.evaluation.comparison import compare_multilabel, compare_probes, compare_regressions
+from icone.evaluation.multilabel import MultilabelResult, multilabel_probe
+from icone.evaluation.probes import linear_probe
+from icone.evaluation.regression import PENALTIES, RegressionResult, _result, knn_regressor, ridge_probe
+
+Floats = npt.NDArray[np.float64]
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(160, 6))
+Y = X @ RNG.normal(size=6) + 0.5 * RNG.normal(size=160)
+PARTS = X[:100], Y[:100], X[100:], Y[100:]
+
+
+def test_ridge_and_neighbours_are_those_of_scikit_learn() -> None:
+    for ours, model in (
+        (ridge_probe(*PARTS), RidgeCV(alphas=PENALTIES)),
+        (knn_regressor(*PARTS, k=5), KNeighborsRegressor(5)),
+    ):
+        predicted = make_pipeline(StandardScaler(), model).fit(*PARTS[:2]).predict(PARTS[2])
+        np.testing.assert_allclose(ours.predicted, predicted)
+        assert ours.r2 == pytest.approx(r2_score(PARTS[3], predicted))
+        assert ours.spearman == pytest.approx(spearmanr(PARTS[3], predicted).statistic)
+        assert ours.interval is not None
+        assert ours.interval[0] < ours.r2 < ours.interval[1]
+
+
+def test_the_penalty_is_chosen_without_parting_groups() -> None:
+    """Features that name the group and nothing else: leaving out a sample praises them, leaving out a group not."""
+    groups = np.repeat(np.arange(20), 5)
+    of_group = RNG.normal(size=20)[groups]
+    x = np.eye(20)[groups] + 0.01 * RNG.normal(size=(100, 20))
+    alone, grouped = (
+        ridge_probe(x, of_group, x, of_group, groups=names) for names in (None, [str(group) for group in groups])
+    )
+    assert np.std(grouped.predicted) < 0.2 * np.std(alone.predicted)
+
+
+def test_labels_that_are_no_numbers_or_all_the_same() -> None:
+    with pytest.raises(InputError, match="must be numbers"):
+        ridge_probe(X[:2], ["a", "b"], X[:2], [1, 2])
+    with pytest.raises(InputError, match="all test labels are 1"):
+        ridge_probe(X[:2], [1, 2], X[:2], [1, 1])
+
+
+def test_multilabel_is_one_regression_per_label() -> None:
+    truth = np.stack([X[:, 0] + RNG.normal(size=160) > 0, X[:, 1] > 1, np.ones(160, bool)], axis=1)
+    names = ["big", "rare", "all"]
+    sets = [{name for name, has in zip(names, row, strict=True) if has} for row in truth]
+    ours = multilabel_probe(X[:100], sets[:100], X[100:], sets[100:])
+    assert list(ours.per_label) == ["big", "rare"]
+    assert "all or none" in str(ours.note)
+    for column, name in enumerate(("big", "rare")):
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X[:100], truth[:100, column])
+        scores = model.decision_function(X[100:])
+        assert ours.per_label[name].auroc == pytest.approx(roc_auc_score(truth[100:, column], scores))
+        expected = average_precision_score(truth[100:, column], scores)
+        assert ours.per_label[name].average_precision == pytest.approx(expected)
+        assert ours.per_label[name].positives == truth[100:, column].sum()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_auroc_counts_and_interval_of_classes(classes: int) -> None:
+    names = np.digitize(Y, np.quantile(Y, np.arange(1, classes) / classes)).astype(str)
+    ours = linear_probe(X[:100], names[:100], X[100:], names[100:])
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X[:100], names[:100])
+    shares = model.predict_proba(X[100:])
+    expected = roc_auc_score(names[100:], shares[:, 1] if classes == 2 else shares, multi_class="ovr")
+    assert ours.auroc == pytest.approx(expected)
+    counts = ours.to_json()["samples_per_class"]
+    assert {name: c["test"] for name, c in counts.items()} == {n: (names[100:] == n).sum() for n in sorted(set(names))}
+    assert sum(c["train"] for c in counts.values()) == 100
+    predicted = model.predict(X[100:])
+    draws = [RNG.integers(60, size=60) for _ in range(1000)]
+    scores = [balanced_accuracy_score(names[100:][rows], predicted[rows]) for rows in draws]
+    assert ours.interval == pytest.approx(np.quantile(scores, [0.025, 0.975]), abs=0.03)
+
+
+def test_intervals_are_seeded_and_exact_where_nothing_varies() -> None:
+    right, support = np.array([5, 3]), np.array([8, 9])
+    assert recall_interval(right, support) == recall_interval(right, support)
+    assert recall_interval(support, support) == (1.0, 1.0)
+
+
+def test_the_error_of_a_regression_covers_its_difference() -> None:
+    """Two encoders that are equally good: the difference lies within two errors in most of 200 test sets."""
+    inside = []
+    for _ in range(200):
+        y, noise = RNG.normal(size=40), RNG.normal(size=(2, 40))
+        one, other = (ridge_like(y, y + e) for e in noise)
+        found = compare_regressions(one, other)
+        inside.append(abs(one.r2 - other.r2) <= 2 * found.error)
+    assert np.mean(inside) > 0.9
+
+
+def ridge_like(true: Floats, predicted: Floats) -> RegressionResult:
+    return _result(predicted, true, 10)
+
+
+def test_an_r2_below_zero_is_no_better_than_none() -> None:
+    y = RNG.normal(size=60)
+    bad, worse = (ridge_like(y, factor * RNG.normal(size=60)) for factor in (1.0, 3.0))
+    assert not compare_regressions(worse, bad).better
+
+
+def test_the_error_of_multilabel_is_delongs() -> None:
+    """The jackknife, which DeLong's influences are the limit of, in a loop."""
+    present = RNG.random((80, 2)) < 0.4
+    before, after = (scored(present, present + s * RNG.normal(size=(80, 2))) for s in (1.5, 1.0))
+    found = compare_multilabel(before, after)
+    assert found.value == pytest.approx(after.auroc - before.auroc)
+    left_out = []
+    for row in range(80):
+        kept = np.arange(80) != row
+        parts = [scored(present[kept], result.scores[kept]).auroc for result in (before, after)]
+        left_out.append(parts[1] - parts[0])
+    jackknife = np.sqrt(79 / 80 * np.square(np.array(left_out) - np.mean(left_out)).sum())
+    assert found.error == pytest.approx(jackknife, rel=0.05)
+
+
+def scored(present: npt.NDArray[np.bool_], scores: Floats) -> MultilabelResult:
+    area = np.mean([roc_auc_score(p, s) for p, s in zip(present.T, scores.T, strict=True)])
+    return MultilabelResult(
+        auroc=float(area), average_precision=0.5, per_label={}, scores=scores, present=present, train_samples=1
+    )
+
+
+def test_probes_by_task() -> None:
+    rows = np.arange(100), np.arange(100, 160)
+    numbers = Partition(*rows, Y.astype(str), task="regression")
+    found = run_probes(X.astype(np.float32), numbers)
+    assert found.keys() == {"ridge_probe", "knn_regressor"}
+    sets = np.where(Y > 1, "big|any", np.where(Y > 0, "any", "|"))
+    several = run_probes(X.astype(np.float32), Partition(*rows, sets, task="multilabel"))
+    assert float(several["multilabel_probe"]) > 0.8
+    compared = compare_probes(found | several, found | several, [], list(found | several))
+    assert all(difference.value == 0 for difference in compared.values())
