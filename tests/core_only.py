@@ -40,6 +40,7 @@ def said_by(words: list[str]) -> str:
 
 def main(folder: Path) -> dict[str, str | None]:
     import icone
+    from icone.encoders import build_encoder
     from icone.evaluation.projection import project
     from icone.paper.engines.cluster import _ray
 
@@ -72,6 +73,9 @@ def main(folder: Path) -> dict[str, str | None]:
         "paper": said_by(["paper", "list"]),
         "cluster": sentence(_ray),
         "dicom": sentence(train(folder / "dicom")),
+        "onnx": sentence(lambda: icone.export(run, "onnx", folder / "encoder.onnx")),
+        "monai": sentence(lambda: build_encoder("monai:SegResNet", spatial_dims=3, in_channels=1, size=16)),
+        "nnunet": sentence(lambda: build_encoder("nnunet:ResEncL", spatial_dims=3, in_channels=1, size=16)),
         "zarr": sentence(train(folder / "volumes.zarr")),
         "hdf5": sentence(train(folder / "volumes.h5")),
         "itk": sentence(train(folder / "nrrd")),

@@ -58,6 +58,14 @@ def test_a_network_of_monai() -> None:
     assert load("monai_network").main(epochs=1, count=6) == (6, 32)
 
 
+def test_an_encoder_in_a_segmentation_network() -> None:
+    pytest.importorskip("monai")
+    found = load("segmentation").main(count=6, labelled=2, epochs=1, steps=15)
+    assert found.keys() == {"scratch", "pretrained"}
+    assert all(0 < dice <= 1 for dice in found.values())
+    assert found["scratch"] != found["pretrained"]
+
+
 def test_a_method_of_your_own() -> None:
     example = load("add_method")
     z = torch.randn(5, 2, 8, generator=torch.Generator().manual_seed(0))

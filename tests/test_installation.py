@@ -25,6 +25,9 @@ PACKAGES = {
     "hdf5": "h5py",
     "itk": "SimpleITK",
     "medmnist": "medmnist",
+    "monai": "monai",
+    "nnunet": "dynamic_network_architectures",
+    "onnx": "onnx",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "mlflow": "mlflow",
@@ -33,10 +36,10 @@ PACKAGES = {
 EXTRAS = {"figures": "report", "umap": "report"}
 """The extra that installs it, where it has another name."""
 BLOCKED = """
-import importlib.metadata, json, runpy, sys
+import importlib.metadata, importlib.util, json, runpy, sys
 
 modules, distributions = map(set, json.loads(sys.argv.pop(1)))
-installed = importlib.metadata.distribution
+installed, find_spec = importlib.metadata.distribution, importlib.util.find_spec
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -48,7 +51,11 @@ def distribution(name):
         raise importlib.metadata.PackageNotFoundError(name)
     return installed(name)
 
+def found(name, package=None):
+    return None if name.partition(".")[0] in modules else find_spec(name, package)
+
 sys.meta_path.insert(0, Missing())
+importlib.util.find_spec = found
 importlib.metadata.distribution = distribution
 sys.argv.pop(0)
 runpy.run_path(sys.argv[0], run_name="__main__")

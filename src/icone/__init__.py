@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icone.api.embed import embed, load_encoder
     from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate
+    from icone.api.export import export, from_export, load_unet
     from icone.api.find_duplicates import find_duplicates
     from icone.api.inspect import inspect
     from icone.api.pretrain import pretrain, pretrain_many
@@ -33,9 +34,12 @@ __all__ = [
     "Run",
     "embed",
     "evaluate",
+    "export",
     "find_duplicates",
+    "from_export",
     "inspect",
     "load_encoder",
+    "load_unet",
     "pretrain",
     "pretrain_many",
     "report",
@@ -52,9 +56,12 @@ _HOME = {
     "Run": "run",
     "embed": "api.embed",
     "evaluate": "api.evaluate",
+    "export": "api.export",
     "find_duplicates": "api.find_duplicates",
+    "from_export": "api.export",
     "inspect": "api.inspect",
     "load_encoder": "api.embed",
+    "load_unet": "api.export",
     "pretrain": "api.pretrain",
     "pretrain_many": "api.pretrain",
     "report": "report",

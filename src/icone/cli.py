@@ -162,6 +162,8 @@ class Embed:
     """Column of the groups."""
     projections: tuple[Literal["umap", "tsne", "pca"], ...] = ()
     """Add two coordinates of each of these maps."""
+    dense: bool = False
+    """Write the feature maps before pooling, (channels, *grid) for every sample, to an .npz file."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     skip_unreadable: bool = False
@@ -184,6 +186,7 @@ class Embed:
             group_column=self.group_column,
             projections=self.projections,
             out=self.out,
+            dense=self.dense,
             data_root=self.data_root,
             skip_unreadable=self.skip_unreadable,
             batch_size=self.batch_size,
@@ -192,12 +195,34 @@ class Embed:
             console=console,
         )
         features = table.filter(regex=r"^f\d+$").shape[1]
+        what = "feature maps" if self.dense else f"embeddings of {features} features"
         also = [column for column in ("label", "group", "split") if column in table]
         _say(
             console,
-            f"wrote {len(table)} embeddings of {features} features to {self.out}"
-            + (f", with {', '.join(also)}" if also else ""),
+            f"wrote {len(table)} {what} to {self.out}" + (f", with {', '.join(also)}" if also else ""),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a run's encoder for other tools: timm, torch.export, ONNX, the Hugging Face Hub, MONAI, nnU-Net."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    format: Literal["timm", "torch", "onnx", "hub", "monai", "nnunet"]
+    """timm, hub, monai: a folder; torch: a .pt2 file; onnx: an .onnx file; nnunet: a .pth file."""
+    out: Path | None = None
+    """The file or folder to write (default: named after the run and the format)."""
+    licence: str = "unknown"
+    """For the model card, as the Hub names licences, for example apache-2.0."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.export import export
+
+        target = export(self.run_folder, self.format, self.out, licence=self.licence)
+        _say(console, f"wrote {target}  (in Python: icone.from_export({str(target)!r}))")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,6 +449,7 @@ Command = (
     | Annotated[Fetch, tyro.conf.subcommand("fetch")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Duplicates, tyro.conf.subcommand("duplicates")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Figures, tyro.conf.subcommand("figures")]

@@ -89,9 +89,13 @@ class EncoderConfig:
     """The network that is trained."""
 
     encoder: str = "auto"
-    """`vit_small_patch16` or any timm name (2D), `resnet10_3d`…`resnet50_3d` (3D), `mlp` (points)."""
+    """`vit_small_patch16` or any timm name (2D); `resnet10_3d`…`resnet50_3d`, `monai:SwinUNETR`, `monai:SegResNet`,
+    `monai:DenseNet121`, `monai:MedNeXtS`, `monai:ViT`, `nnunet:ResEncL` (3D); `mlp` (points)."""
+    weights: str | None = None
+    """What the encoder starts from, instead of random weights: `timm` or `timm:TAG` (those of the named model),
+    `hf-hub:OWNER/NAME`, `medicalnet` (resnet…_3d), another run's folder, a folder, a .safetensors or .pth file."""
     norm: Literal["batch", "group", "instance"] = "batch"
-    """Normalisation layer of the 3D networks."""
+    """Normalisation layer of `resnet…_3d`; other networks have that of their papers."""
     width: float = 1.0
     """Multiplies the channels of the 3D networks; below 1 for quick trials on a CPU."""
     features: int | None = None
@@ -199,6 +203,11 @@ class TrainingConfig:
     schedule: Literal["cosine", "constant"] = "cosine"
     """Of the learning rate: a cosine to zero, or the same rate throughout, as in the paper's synthetic study."""
     weight_decay: float = WEIGHT_DECAY
+    layer_decay: float | None = None
+    """By what the learning rate falls from a layer of the encoder to the one before it (default: 0.75 with --weights,
+    else 1)."""
+    warmup: float | None = None
+    """Share of the steps over which the learning rate rises from zero (default: 0.05 with --weights, else 0)."""
     clip_gradient: float | None = None
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""
     accumulate: int = 1

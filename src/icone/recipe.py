@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:  # the configuration reads constants from here, and `icone --help` should not wait for PyTorch
@@ -47,6 +47,17 @@ CLASS_SHARE = 0.75
 volumes at batch size 1 it gave the best probe of five shares, and at 16 one that is level with 1."""
 SETTLING_BATCHES = 64
 """Batches of 16 samples from which BatchNorm takes its first statistics, before the anchors start at the embeddings."""
+CONTINUED_LR = 0.5
+"""With --weights: by what the learning rate of the encoder is multiplied. Head and anchors are new and keep the whole
+rate; the encoder knows something already, which whole steps at the start would undo. From the literature, where
+continued pretraining takes a fraction of the first rate; not yet measured here."""
+LAYER_DECAY = 0.75
+"""With --weights: by what the learning rate falls from one layer of the encoder to the one before it, because early
+layers are the most general. The value with which BEiT (Bao et al. 2021, arXiv:2106.08254) and MAE (He et al. 2021,
+arXiv:2111.06377) fine-tune; not yet measured here."""
+WARMUP = 0.05
+"""With --weights: share of all steps over which the learning rate rises to its start, so that a new head does not pull
+the encoder far before it is of use (Gupta et al. 2023, arXiv:2308.04014, on warming up anew); not yet measured here."""
 
 _ANCHORS_AS_PRINTED = {"normalisation": "pair", "start_at": "random", "view_weight": 1.0}
 PAPER_OPTIONS: dict[str, dict[str, object]] = {
@@ -94,6 +105,33 @@ def adamw_settings(lr: float, samples: int, recipe: Recipe = "icone") -> AdamWSe
     return AdamWSettings(lr * math.sqrt(scale), betas, 1e-8 / math.sqrt(scale))
 
 
+class ContinuedSettings(NamedTuple):
+    """How the learning rate of an encoder differs from that of the rest, and its warm-up."""
+
+    lr_scale: float
+    layer_decay: float
+    warmup: float
+
+
+FROM_NOTHING = ContinuedSettings(1.0, 1.0, 0.0)
+"""Without weights the encoder learns like the rest."""
+
+
+def continued_settings(
+    has_weights: bool, layer_decay: float | None = None, warmup: float | None = None, recipe: Recipe = "icone"
+) -> ContinuedSettings:
+    """The settings of a run whose encoder starts from weights; without them, and in the paper's recipe, none apply.
+
+    >>> continued_settings(False)
+    ContinuedSettings(lr_scale=1.0, layer_decay=1.0, warmup=0.0)
+    """
+    usual = ContinuedSettings(CONTINUED_LR, LAYER_DECAY, WARMUP)
+    if not has_weights or recipe == "paper":
+        usual = FROM_NOTHING
+    decay = usual.layer_decay if layer_decay is None else layer_decay
+    return ContinuedSettings(usual.lr_scale, decay, usual.warmup if warmup is None else warmup)
+
+
 def initial_scale(lr: float, recipe: Recipe = "icone") -> float:
     """By what initial anchors are multiplied: a step of Adam has the length lr, and should turn them as far at any."""
     return 1.0 if recipe == "paper" else lr / BASE_LR
@@ -123,10 +161,12 @@ def parameter_groups(
     weight_decay: float = WEIGHT_DECAY,
     undecayed: Collection[nn.Parameter] = (),
     recipe: Recipe = "icone",
+    lr_scales: Mapping[nn.Parameter, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Parameter groups that give any training loop the AdamW of this recipe, anchors included.
 
     `batch_size` counts the samples of an optimizer step. The anchors of an `IConELoss` get an ε of their own.
+    `lr_scales` multiplies the learning rate of single parameters; groups with the whole rate come first.
 
     >>> import torch, icone
     >>> from torch import nn
@@ -145,12 +185,12 @@ def parameter_groups(
             floors |= anchor_epsilon_floor(module, batch_size)
         elif own is not None:
             floors |= own(batch_size)
-    spared = set(undecayed)
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    spared, scales = set(undecayed), lr_scales or {}
+    groups: dict[tuple[float, float, float], list[nn.Parameter]] = {}
     for p in (p for module in modules for p in module.parameters() if p.requires_grad):
-        key = (0.0 if p in spared else weight_decay, max(settings.eps, floors.get(p, 0.0)))
-        groups.setdefault(key, []).append(p)
+        decay, eps = 0.0 if p in spared else weight_decay, max(settings.eps, floors.get(p, 0.0))
+        groups.setdefault((scales.get(p, 1.0), decay, eps), []).append(p)
     return [
-        {"params": params, "lr": settings.lr, "betas": settings.betas, "eps": eps, "weight_decay": decay}
-        for (decay, eps), params in groups.items()
+        {"params": params, "lr": settings.lr * scale, "betas": settings.betas, "eps": eps, "weight_decay": decay}
+        for (scale, decay, eps), params in sorted(groups.items(), key=lambda group: -group[0][0])
     ]

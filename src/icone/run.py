@@ -52,7 +52,7 @@ class Run:
     history.jsonl        one line per epoch
     state/               what resuming needs
     snapshots/           the encoder's weights after the epochs of --snapshots
-    initial.safetensors  weights before training of an encoder that was given as a Python object
+    initial.safetensors  weights before training of an encoder that was given as a Python object or --weights
     encoder.safetensors  the encoder's weights
     features.npz, result.json   written by evaluation
     """
@@ -281,6 +281,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, An
     The metadata are one entry, because safetensors writes several in any order, with a checksum over everything.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    first = {tensor.data_ptr(): name for name, tensor in reversed(tensors.items())}
+    # Tied tensors are stored once per name: safetensors refuses shared memory.
+    tensors = {name: t if first[t.data_ptr()] == name else t.clone() for name, t in tensors.items()}
     about = json.dumps({**metadata, "checksum": _checksum(tensors, metadata)}, sort_keys=True)
     with replacing(path) as temporary:
         save_file(tensors, temporary, {"icone": about})

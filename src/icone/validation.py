@@ -104,6 +104,8 @@ RANGES: dict[str, Rule] = {
     "micro_batch": COUNT,
     "lr": above(0, 1e30),
     "weight_decay": Rule("at least 0 and at most 1e+30", lambda value: 0 <= value <= 1e30),
+    "layer_decay": above(0, 1),
+    "warmup": Rule("at least 0 and below 1", lambda value: 0 <= value < 1),
     "clip_gradient": above(0, 1e30),
     "seed": SEED,
     # runtime

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from icone.api.weights import start_from_weights
 from icone.config import OBJECT, PretrainConfig, is_object
 from icone.data import Data, Preparation, Source
 from icone.data.memory import free_bytes
 from icone.data.sources.objects import describe_object
 from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forward_flops, num_features
+from icone.encoders.pretrained import LOADED_WEIGHTS
 from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, chosen_options, method_class, option_texts, register
@@ -157,12 +159,19 @@ def give_again(what: str, described: str) -> InputError:
     )
 
 
-def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING) -> Method:
-    """The method with its encoder, on the CPU, initialised from the configuration's seed."""
+def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, from_state: bool = False) -> Method:
+    """The method with its encoder, on the CPU, initialised from the configuration's seed.
+
+    The encoder starts from the weights of the configuration, unless a saved state replaces them anyway.
+    """
     preparation, train = data.preparation, data.train
     if given.method is not None:
+        if config.weights is not None:
+            raise InputError("a method that is built already has its encoder with its weights: leave weights out")
         return _adopt_method(given.method, config, len(train), preparation)
     encoder = make_encoder(config, preparation, given)
+    if config.weights is not None and not from_state:
+        setattr(encoder, LOADED_WEIGHTS, start_from_weights(encoder, config, preparation.channels))
     at_once = min(config.batch_size, config.micro_batch or config.batch_size)
     if config.recipe != "paper":
         encoder = convert_batch_norm(encoder, at_once)

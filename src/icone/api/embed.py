@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,9 @@ from icone.config import PretrainConfig, is_object
 from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError
-from icone.evaluation.features import FrozenEncoder, extract
+from icone.evaluation.features import FrozenEncoder, extract, extract_maps
 from icone.evaluation.projection import ProjectionName, project
-from icone.run import Run, load_weights, read_tensors, refuse_own_file
+from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
 from icone.terminal import Terminal
 from icone.training.context import kept_random_state
 from icone.validation import check_arguments, check_target
@@ -109,6 +110,7 @@ def embed(
     group_column: str | None = None,
     projections: tuple[ProjectionName, ...] = (),
     out: str | Path | None = None,
+    dense: bool = False,
     data_root: Path | None = None,
     skip_unreadable: bool = False,
     batch_size: int = 16,
@@ -125,12 +127,17 @@ def embed(
 
     With `out`, written as .parquet, .npz, .csv or .h5ad (AnnData: features in `X`, the rest in `obs` and `obsm`);
     control characters and bytes that are not UTF-8 in names are written as backslash escapes.
+
+    With `dense`, `out` is an .npz file that gets the feature maps before pooling: `features` (N, channels, *grid),
+    float32, with `id` and `path` in the same order. The table that is returned then has no features.
     """
     if source is not None:
         check_data("source", source)
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     target = Path(out) if out is not None else None
+    if dense and (target is None or target.suffix != ".npz"):
+        raise InputError("dense features are written as one .npz file: give its name with --out")
     if target is not None and target.suffix not in FORMATS:
         raise InputError(f"cannot write {target}: the name must end in {', '.join(FORMATS)}")
     if target is not None:
@@ -151,6 +158,8 @@ def embed(
         given_labels = None if isinstance(labels, (str, os.PathLike)) else labels
         opened = open_source(run.config.source if source is None else source, config, given_labels)
         dataset = load_with_notes(opened, config, frozen.preparation, console)
+        if dense and target is not None:
+            return _write_feature_maps(frozen, dataset, target, batch_size, console)
         features = extract_with_progress(frozen, dataset, batch_size, console)
         table = feature_table(dataset, features, splits_of(run, dataset, is_own=source is None))
         for name in projections:
@@ -212,3 +221,27 @@ def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: 
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("embedding", total=len(dataset))
         return extract(encoder, dataset, batch_size, lambda done, _: bar.update(task, completed=done))
+
+
+def _write_feature_maps(
+    encoder: FrozenEncoder, dataset: Dataset, target: Path, batch_size: int, console: Console
+) -> pd.DataFrame:
+    """Write an .npz file batch by batch, whole or not at all: what NumPy's `savez` writes, without having it all."""
+    names = feature_table(dataset, np.empty((len(dataset), 0), np.float32))
+    with (
+        replacing(target) as temporary,
+        zipfile.ZipFile(temporary, "w") as archive,
+        Progress(console=console, transient=True) as bar,
+    ):
+        for column in ("id", "path"):
+            with archive.open(f"{column}.npy", "w") as file:
+                np.lib.format.write_array(file, names[column].to_numpy(str), allow_pickle=False)
+        task = bar.add_task("embedding", total=len(dataset))
+        with archive.open("features.npy", "w", force_zip64=True) as file:
+            batches = extract_maps(encoder, dataset, batch_size, lambda done, _: bar.update(task, completed=done))
+            for number, maps in enumerate(batches):
+                if number == 0:
+                    header = {"descr": "<f4", "fortran_order": False, "shape": (len(dataset), *maps.shape[1:])}
+                    np.lib.format.write_array_header_1_0(file, header)
+                file.write(maps.astype("<f4").tobytes())
+    return names

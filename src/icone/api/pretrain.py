@@ -46,6 +46,7 @@ from icone.data import (
     where_samples_are,
 )
 from icone.encoders import num_features
+from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method, chosen_options
@@ -134,7 +135,7 @@ def pretrain(
             going_on.changes(load_book(run), config, run)
         with one_reads_first(ranks):
             data = _load(config, console, source, given_labels, groups)
-        parts = _build(config, data.data, given, ranks)
+        parts = _build(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         with contextlib.ExitStack() as stack:
             if ranks is None or ranks.rank == 0:
@@ -187,9 +188,9 @@ def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: _Known, r
     with contextlib.ExitStack() as stack:
         fits = []
         for config, run in group:
-            parts = _build(config, data.data)
-            stack.enter_context(run.locked())
             again = resume and run.exists()
+            parts = _build(config, data.data, from_state=again)
+            stack.enter_context(run.locked())
             check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
             fits.append(_prepare(run, config, data, parts, display, console, _GoingOn(resume=again)))
@@ -314,7 +315,7 @@ def _prepare(
         say(f"note: {where_samples_are(parts.loader)}")
     callbacks = [] if is_silent() else _callbacks(run, config, parts, display, own_callbacks)
     initial = None
-    if is_object(config.encoder) and saved is None:  # nobody can build these weights again
+    if (is_object(config.encoder) or config.weights is not None) and saved is None:  # only the run has these weights
         initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
     with console.status("embedding") as status:
 
@@ -328,8 +329,12 @@ def _prepare(
         write_tensors(run.initial_file, initial, {})
     with one.context.active():
         one.save()
+    weights: LoadedWeights | None = getattr(parts.method.encoder, LOADED_WEIGHTS, None)
+    if weights is not None:
+        console.print(weights.table())
     facts = {
         **_facts(config, data, parts),
+        "weights": weights.to_json() if weights else run.record.get("weights") if saved else None,
         "epochs_before": one.epochs_before,
         "extensions": one.extensions,
         "changes": changes,
@@ -358,11 +363,18 @@ def _finish(one: Fit) -> None:
         one.ranks.barrier()  # whoever goes on finds a finished run
 
 
-def _build(config: PretrainConfig, data: Data, given: Given = NOTHING, ranks: Ranks | None = None) -> _Parts:
+def _build(
+    config: PretrainConfig,
+    data: Data,
+    given: Given = NOTHING,
+    ranks: Ranks | None = None,
+    *,
+    from_state: bool = False,
+) -> _Parts:
     """Everything that can refuse the configuration, before anything is written."""
     device = pick_device(config.device)
     seed_random_numbers(config.seed, device)
-    method = make_method(config, data, given)
+    method = make_method(config, data, given, from_state=from_state)
     views = make_training_views(config, data.preparation, given).to(device)
     loader = Loader(
         data.train,

@@ -1,33 +1,46 @@
-"""The last feature map of an encoder, before pooling: what reconstruction reads."""
+"""Dense features: what a network has before it pools, with a place for every patch or voxel of its last grid."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from icone.errors import UndefinedError
+from icone.errors import InputError, UndefinedError
 
 
-def feature_map(encoder: nn.Module, images: Tensor) -> Tensor:
-    """The last feature map, (B, C, *size) -> (B, channels, *cells), by the encoder's `forward_features`.
+def feature_map(network: nn.Module, x: Tensor) -> Tensor:
+    """The feature map (B, channels, *grid) of samples (B, C, *size), before pooling and head.
 
-    Our 3D networks and all of timm's have that method. The tokens of a vision transformer are laid out as its patches.
-
-    >>> from icone.encoders import build_encoder
-    >>> encoder = build_encoder("test_vit", in_channels=1, spatial_dims=2, size=64)
-    >>> feature_map(encoder, torch.zeros(2, 1, 64, 64)).shape
-    torch.Size([2, 64, 4, 4])
+    The network gives it as `forward_features`, as all of timm, our 3D networks and those of `icone.encoders.volumes`
+    do. Tokens (B, prefix + positions, channels) are laid out on the grid of their patches, without class and register
+    tokens.
     """
-    network = cast(Any, encoder)
-    found: Tensor = network.forward_features(images)
-    if found.ndim == 3 and images.ndim == 4:
-        patches = found[:, network.num_prefix_tokens :].transpose(1, 2)
-        return patches.reshape(*patches.shape[:2], *network.patch_embed.grid_size)
-    if "NHWC" in str(getattr(network, "output_fmt", "")):
-        return found.movedim(-1, 1)
-    return found
+    name = type(network).__name__
+    forward: Any = getattr(network, "forward_features", None)
+    if forward is None or x.ndim < 4:
+        raise InputError(
+            f"{name} has no feature map: dense features need images or volumes, and a network with a method "
+            "forward_features(x) -> (B, channels, *grid)"
+        )
+    found = forward(x)
+    if isinstance(found, Tensor) and found.ndim == 3:
+        return _on_grid(found, network, name)
+    if not isinstance(found, Tensor) or found.ndim != x.ndim:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise InputError(f"{name}.forward_features returns {shape}, but a feature map is (B, channels, *grid)")
+    return found.movedim(-1, 1) if "NHWC" in str(getattr(network, "output_fmt", "")) else found
+
+
+def _on_grid(tokens: Tensor, network: nn.Module, name: str) -> Tensor:
+    """(B, prefix + positions, channels) -> (B, channels, *grid)."""
+    grid = tuple(getattr(getattr(network, "patch_embed", None), "grid_size", None) or ())
+    positions = tokens[:, getattr(network, "num_prefix_tokens", 0) :]
+    if positions.shape[1] != math.prod(grid):
+        raise InputError(f"{name} does not say on which grid its {positions.shape[1]} tokens lie")
+    return positions.transpose(1, 2).reshape(len(tokens), -1, *grid)
 
 
 @torch.no_grad()
@@ -44,7 +57,7 @@ def map_shape(encoder: nn.Module, shape: tuple[int, ...], asked_by: str) -> tupl
     encoder.eval()
     try:
         found = feature_map(encoder, torch.zeros(1, *shape, device=device))
-    except (AttributeError, RuntimeError) as error:
+    except (InputError, AttributeError, RuntimeError) as error:
         raise without from error
     finally:
         encoder.train(training)

@@ -31,8 +31,9 @@ class PatchConv2d(nn.Conv2d):
         p, q = self.kernel_size
         rows, columns = x.shape[2] // p, x.shape[3] // q
         patches = x.unflatten(3, (columns, q)).unflatten(2, (rows, p)).permute(0, 2, 4, 1, 3, 5)
-        projected = F.linear(patches.reshape(len(x), rows * columns, -1), self.weight.flatten(1), self.bias)
-        return projected.transpose(1, 2).reshape(len(x), -1, rows, columns)
+        batch = x.shape[0]  # len(x) would be a constant to torch.export
+        projected = F.linear(patches.reshape(batch, rows * columns, -1), self.weight.flatten(1), self.bias)
+        return projected.transpose(1, 2).reshape(batch, -1, rows, columns)
 
 
 class StemConv3d(nn.Conv3d):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from icone.encoders.layers import PatchConv2d
+from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
 from icone.errors import InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
@@ -90,6 +91,20 @@ def register_encoder(name: str, builder: Builder, spatial_dims: int) -> None:
     ENCODERS[spatial_dims][name] = builder
 
 
+def timm_name(name: str) -> str | None:
+    """What timm calls an encoder for images, where it is one of timm's.
+
+    >>> timm_name("auto"), timm_name("resnet18"), timm_name("resnet18_3d")
+    ('vit_small_patch16_224', 'resnet18', None)
+    """
+    import timm
+
+    builder = ENCODERS[2].get(DEFAULT_ENCODER[2] if name == "auto" else name)
+    if isinstance(builder, partial) and builder.func is _timm:
+        return str(builder.args[0])
+    return name if builder is None and timm.is_model(name) else None
+
+
 def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int | None) -> nn.Module:
     import timm
 
@@ -102,7 +117,7 @@ def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int |
     if tag and timm.is_model(architecture):
         raise InputError(
             f"encoder {name}: {tag} names trained weights, but an encoder begins here with random ones; "
-            f"write {architecture}"
+            f"to start from them give --encoder {architecture} --weights timm:{tag}, else write {architecture}"
         )
     if not timm.is_model(name):
         raise unknown_name("encoder", name, [*ENCODERS[2], *timm.list_models()])
@@ -173,7 +188,10 @@ def _mlp(*, in_channels: int, features: int | None) -> nn.Module:
 ENCODERS: dict[int, dict[str, Builder]] = {
     0: {"mlp": _mlp},
     2: {"vit_small_patch16": partial(_timm, "vit_small_patch16_224")},
-    3: {name: partial(_resnet3d, name) for name in ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")},
+    3: {
+        **{name: partial(_resnet3d, name) for name in ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")},
+        **{name: partial(build_volume_encoder, kind, name) for name, kind in VOLUME_ENCODERS.items()},
+    },
 }
 """Builders by number of spatial dimensions and name; for images also all names of timm."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
 from icone.encoders import num_features
+from icone.encoders.feature_map import feature_map
 from icone.training.context import kept_random_state
 from icone.views import Views
 
@@ -52,6 +53,11 @@ class FrozenEncoder(nn.Module):
         self.eval()
         self.requires_grad_(False)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return next(self.encoder.parameters(), torch.empty(0)).device
+
     def forward(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
         """Features (B, num_features) of raw samples (B, C, *spatial), a tensor or a NumPy array.
 
@@ -60,7 +66,19 @@ class FrozenEncoder(nn.Module):
         spacing; elsewhere features without it would be others, and leaving it out is an `InputError`.
         """
         prepared = self.preparation.batch(samples, spacing)
-        return self.encode_prepared(prepared.to(next(self.encoder.parameters()).device))
+        return self.encode_prepared(prepared.to(self.device))
+
+    def features(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
+        """The feature map (B, channels, *grid) of raw samples (B, C, *spatial), before pooling.
+
+        Its grid covers the prepared sample, after resizing and padding. `spacing` is as for `forward`.
+        """
+        prepared = self.preparation.batch(samples, spacing)
+        return self.map_prepared(prepared.to(self.device))
+
+    def map_prepared(self, images: Tensor) -> Tensor:
+        """Feature maps of samples that the preparation was applied to already."""
+        return feature_map(self.encoder, self.views.plain(images))
 
     def encode_prepared(self, images: Tensor) -> Tensor:
         """Features of samples that the preparation was applied to already."""
@@ -95,11 +113,19 @@ def extract_views(
     progress: Progress | None = None,
 ) -> npt.NDArray[np.float32]:
     """Features (n, num_views, d) of random views of the samples at these positions, drawn by `seed`."""
-    with kept_random_state(next(encoder.parameters()).device, seed):
+    with kept_random_state(encoder.device, seed):
         return _over_batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress)
 
 
-@torch.inference_mode()
+def extract_maps(
+    encoder: FrozenEncoder, dataset: Dataset, batch_size: int = 16, progress: Progress | None = None
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Feature maps (b, channels, *grid) of a whole dataset, batch after batch, because all together may be large."""
+    rows = torch.arange(len(dataset))
+    for batch in _batches(encoder.map_prepared, encoder, dataset, rows, batch_size, progress):
+        yield batch.numpy()
+
+
 def _over_batches(
     function: Callable[[Tensor], Tensor],
     encoder: FrozenEncoder,
@@ -108,11 +134,20 @@ def _over_batches(
     batch_size: int,
     progress: Progress | None,
 ) -> npt.NDArray[np.float32]:
-    device = next(encoder.parameters()).device
-    rows = []
+    return torch.cat(list(_batches(function, encoder, dataset, chosen, batch_size, progress))).numpy()
+
+
+@torch.inference_mode()
+def _batches(
+    function: Callable[[Tensor], Tensor],
+    encoder: FrozenEncoder,
+    dataset: Dataset,
+    chosen: Tensor,
+    batch_size: int,
+    progress: Progress | None,
+) -> Iterator[Tensor]:
     for start in range(0, len(chosen), batch_size):
-        images = dataset.images_at(chosen[start : start + batch_size]).to(device)
-        rows.append(function(images).float().cpu())
+        images = dataset.images_at(chosen[start : start + batch_size]).to(encoder.device)
+        yield function(images).float().cpu()
         if progress:
             progress(min(start + batch_size, len(chosen)), len(chosen))
-    return torch.cat(rows).numpy()

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.config import to_command, to_json
+from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.duplicates import Found, find_near_duplicates
 from icone.evaluation.metrics import METRICS, UNTRAINED, metric_value, metrics_shown, sentence_case
@@ -249,6 +250,7 @@ def provenance(run: Run) -> dict[str, Any]:
             "epochs done": f"{len(run.history)} of {run.epochs}",
             "device": record["device"],
             "written": record["created"],
+            **(LoadedWeights(**record["weights"]).facts() if record.get("weights") else {}),
             **{f"option {key}": str(value) for key, value in record["method"]["options"].items()},
         },
         "notes": [*data["notes"], *(f"left out: {reason}" for _, reason in data["skipped"])],

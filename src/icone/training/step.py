@@ -14,8 +14,8 @@ from icone.encoders import checkpoint_activations
 from icone.methods import Method
 from icone.nn import AnchorTable, MovingStatistics
 from icone.nn.recomputation import micro_batches
-from icone.recipe import adamw_settings
-from icone.training.optimizer import build_optimizer, set_learning_rate
+from icone.recipe import adamw_settings, continued_settings
+from icone.training.optimizer import build_optimizer, learning_rates, set_learning_rate
 from icone.views import Views
 from icone.views.base import Part
 
@@ -112,7 +112,9 @@ class TrainStep:
         self.views = views
         self.config = config
         self.total_steps = total_steps
-        self.optimizer = build_optimizer(method, config, device)
+        continued = continued_settings(config.weights is not None, config.layer_decay, config.warmup, config.recipe)
+        self.warmup = continued.warmup
+        self.optimizer = build_optimizer(method, config, device, continued)
         self.lr = adamw_settings(config.lr, config.batch_size * config.accumulate, config.recipe).lr
         self.batch_norms = MovingStatistics(method)
         self.meter = Meter(device)
@@ -132,8 +134,7 @@ class TrainStep:
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
         progress = self.count.float() / self.total_steps
-        if self.config.schedule == "cosine":
-            set_learning_rate(self.optimizer, self.lr, progress)
+        set_learning_rate(self.optimizer, self.lr, progress, self.warmup, self.config.schedule)
         self.optimizer.zero_grad()
         self.method.before_step()
         self.batch_norms.begin()
@@ -184,7 +185,7 @@ class TrainStep:
         return [
             *self.method.state_dict(keep_vars=True).values(),
             *(tensor for state in self.optimizer.state.values() for tensor in state.values()),
-            self.optimizer.param_groups[0]["lr"],
+            *(rate for rate, _ in learning_rates(self.optimizer)),
             *self.meter.tensors(),
             self.count,
         ]

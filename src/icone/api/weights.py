@@ -1,0 +1,167 @@
+"""`--weights`: where the weights are that an encoder starts from. No code of a file is ever executed."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from icone.config import PretrainConfig
+from icone.encoders.pretrained import LoadedWeights, put_weights
+from icone.encoders.registry import timm_name
+from icone.errors import InputError, one_line
+from icone.run import Run
+from icone.training.context import kept_random_state
+from icone.validation import user_path
+
+HUB = "hf-hub:"
+MEDICALNET = "TencentMedicalNet/MedicalNet-Resnet"
+"""The repositories of MedicalNet (Chen et al. 2019, arXiv:1904.00625) on the Hugging Face Hub, before the depth."""
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+"""Files with weights in a repository of the Hub, the first that is there is taken."""
+FOLDER_FILES = (*HUB_FILES, "encoder.safetensors", "models/model.pt")
+"""The same in a folder: of the Hub or timm, of ours, of a MONAI bundle."""
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".tar")
+
+
+class FoundWeights(NamedTuple):
+    """What was found under the name of some weights, and where."""
+
+    content: Mapping[str, Any]
+    origin: str
+
+
+def start_from_weights(encoder: nn.Module, config: PretrainConfig, in_channels: int) -> LoadedWeights:
+    """Put the weights of a configuration into its encoder; random numbers stay as they were."""
+    assert config.weights is not None
+    with kept_random_state(torch.device("cpu")):
+        found = find_weights(config.weights, config.encoder)
+        return put_weights(encoder, found.content, origin=found.origin, in_channels=in_channels)
+
+
+def find_weights(weights: str, encoder: str) -> FoundWeights:
+    """The content of `timm`, `timm:TAG`, `hf-hub:OWNER/NAME`, `medicalnet`, a run, a folder or a file."""
+    kind, _, tag = weights.partition(":")
+    if kind == "timm":
+        return _from_timm(encoder, tag)
+    if weights == "medicalnet":
+        return _from_medicalnet(encoder)
+    if weights.startswith(HUB):
+        return _from_hub(weights.removeprefix(HUB), HUB_FILES)
+    path = user_path(weights)
+    if path.is_dir():
+        return _from_folder(path)
+    if path.is_file():
+        return FoundWeights(read_weights(path), str(path))
+    raise InputError(
+        f"--weights {weights}: there is no such file or folder. Known are timm, timm:TAG, hf-hub:OWNER/NAME, "
+        "medicalnet, a run folder, a folder or a file with weights"
+    )
+
+
+def _from_timm(encoder: str, tag: str) -> FoundWeights:
+    import timm
+
+    name = timm_name(encoder)
+    if name is None:
+        raise InputError(f"--weights timm is for encoders of timm, and {encoder} is none: give a file or a folder")
+    tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{name}.*")]
+    if not tags or (tag and tag not in tags):
+        what, known = (f"weights {tag}", f"; known are {', '.join(tags)}") if tags else ("weights", "")
+        raise InputError(f"timm has no {what} for {name}{known}. Give a file or a folder, or another --encoder")
+    about: Any = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name)
+    if not about.hf_hub_id:
+        raise InputError(f"the weights of {name} are not on the Hugging Face Hub: download {about.url}, give the file")
+    return _from_hub(about.hf_hub_id, (about.hf_hub_filename,) if about.hf_hub_filename else HUB_FILES)
+
+
+def _from_medicalnet(encoder: str) -> FoundWeights:
+    depth = {"auto": "18", **{f"resnet{n}_3d": n for n in ("10", "18", "34", "50")}}.get(encoder)
+    if depth is None:
+        raise InputError(f"--weights medicalnet is for resnet10_3d, 18, 34 and 50, and the encoder is {encoder}")
+    return _from_hub(f"{MEDICALNET}{depth}", (f"resnet_{depth}_23dataset.pth", f"resnet_{depth}.pth"))
+
+
+def _from_hub(repository: str, names: tuple[str, ...]) -> FoundWeights:
+    """The first of these files that a repository of the Hub has (OWNER/NAME or OWNER/NAME@REVISION)."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    name, _, revision = repository.partition("@")
+    offline = not _is_hub_reachable()
+    for file in names:
+        try:
+            path = hf_hub_download(name, file, revision=revision or None, local_files_only=offline)
+        except Exception as error:  # libraries for networks raise exceptions of their own
+            if isinstance(error, EntryNotFoundError) and (offline or not isinstance(error, LocalEntryNotFoundError)):
+                continue
+            raise _not_downloaded(file, name, one_line(error)) from error
+        return FoundWeights(read_weights(Path(path)), f"{HUB}{repository} ({file})")
+    if offline:
+        raise _not_downloaded(names[0], name, "there is no network, and no copy from before")
+    raise InputError(f"{HUB}{repository} has no file {' or '.join(names)}: download its weights and give the file")
+
+
+def _not_downloaded(file: str, repository: str, reason: str) -> InputError:
+    return InputError(
+        f"cannot get {file} of {repository} from the Hugging Face Hub: {reason}. Download the file where there is a "
+        "network, and give it: --weights FILE"
+    )
+
+
+def _is_hub_reachable() -> bool:
+    """Whether the Hub's name is known: the library itself would try for half a minute."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        return bool(getproxies() or socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443))
+    except OSError:
+        return False
+
+
+def _from_folder(folder: Path) -> FoundWeights:
+    if Run(folder).exists() and (folder / "instances.json").is_file():  # a folder of the Hub has a config.json too
+        return FoundWeights(Run(folder).trained_weights(), f"the run {folder}")
+    files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()]
+    files = files[:1] or sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
+    if len(files) != 1:
+        found = f"has {len(files)} files with weights" if files else f"has no file {', '.join(SUFFIXES)}"
+        raise InputError(f"--weights {folder}: the folder is no run and {found}: give the file itself")
+    return FoundWeights(read_weights(files[0]), str(files[0]))
+
+
+def read_weights(path: Path) -> Mapping[str, Any]:
+    """Tensors by name, perhaps in dictionaries in dictionaries, from a file of safetensors or PyTorch.
+
+    PyTorch's files are pickles. They are read as tensors and plain containers only; one that needs anything else, and
+    so could run code of a stranger, is refused.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path} is a pickle that holds more than tensors, and opening it could run code. If you trust it, convert "
+            "it once: python -c \"import torch, safetensors.torch as s; c = torch.load('FILE', weights_only=False); "
+            "s.save_file({k: v.contiguous() for k, v in c['state_dict'].items()}, 'FILE.safetensors')\" "
+            "(the key may be another than state_dict), and give FILE.safetensors"
+        ) from error
+    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError) as error:
+        raise InputError(
+            f"cannot read the weights {path}, it is damaged or of another kind: {one_line(error)}"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} holds a {type(content).__name__} and not weights by name (a state_dict)")
+    return content

@@ -1,0 +1,168 @@
+"""`--weights`: every place that weights can be in, a run that starts from them, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import icone
+from icone.api import weights
+from icone.api.weights import find_weights, read_weights
+from icone.config import PretrainConfig
+from icone.encoders import build_encoder
+from icone.encoders.layer_depth import layer_depths
+from icone.errors import InputError
+from icone.methods import Setting, build_method
+from icone.recipe import CONTINUED_LR, LAYER_DECAY, WARMUP, adamw_settings
+from icone.report.content import provenance
+from icone.terminal import Terminal
+from icone.training.optimizer import set_learning_rate
+from icone.training.step import TrainStep
+from icone.views import PlainViews
+
+SETTINGS: dict[str, Any] = {"encoder": "test_resnet", "size": 32, "probe_every": 0, "cache": "off", "batch_size": 4}
+IMAGES = np.random.default_rng(0).integers(0, 255, (8, 3, 32, 32), dtype=np.uint8)
+
+
+def pretrain(out: Path, **settings: Any) -> tuple[icone.Run, str]:
+    said = io.StringIO()
+    run = icone.pretrain(IMAGES, out=out, console=Terminal(file=said, width=120), **{**SETTINGS, **settings})
+    return run, said.getvalue()
+
+
+def test_a_run_starts_from_another_and_goes_on_without_it(tmp_path: Path) -> None:
+    first, _ = pretrain(tmp_path / "first", epochs=1)
+    second, said = pretrain(tmp_path / "second", epochs=2, weights=str(first.folder))
+    trained = load_file(first.encoder_file)
+    begun = load_file(second.initial_file)
+    assert all(torch.equal(begun[name], tensor) for name, tensor in trained.items() if "running" not in name)
+    assert "weights from the run" in said
+    assert "100% of the encoder" in said
+    assert second.record["weights"]["loaded"]
+    assert "100% of the encoder" in provenance(second)["facts"]["weights loaded"]
+    shutil.rmtree(first.folder)
+    resumed, said = pretrain(tmp_path / "second", epochs=2, weights=str(first.folder), resume=True)
+    assert resumed.record["weights"] == second.record["weights"]
+    assert icone.load_encoder(resumed)(IMAGES).shape == (8, 96)
+    other, _ = pretrain(tmp_path / "third", epochs=1)
+    assert other.record["weights"] is None
+
+
+def test_the_rate_falls_towards_the_input_and_warms_up() -> None:
+    encoder = build_encoder("test_vit", spatial_dims=2, in_channels=1, size=32)
+    depths = layer_depths(encoder)
+    method = build_method("icone", encoder, Setting(num_instances=4, batch_size=1), ["hidden=8"])
+    config = PretrainConfig(source="x", weights="somewhere", batch_size=1)
+    step = TrainStep(method, PlainViews(), config, total_steps=100, device=torch.device("cpu"))
+    base = adamw_settings(config.lr, 1).lr
+    for at in (0.0, 0.01, WARMUP, 0.5):
+        set_learning_rate(step.optimizer, base, torch.tensor(at), step.warmup)
+        whole = base * 0.5 * (1 + math.cos(math.pi * at)) * min(at / WARMUP, 1)
+        rates = {p: g["lr"].item() for g in step.optimizer.param_groups for p in g["params"]}
+        for p, rate in rates.items():
+            deep = max(depths.values()) - depths.get(p, 0)
+            scale = CONTINUED_LR * LAYER_DECAY**deep if p in depths else 1.0
+            assert rate == pytest.approx(whole * scale, rel=1e-5, abs=1e-12)
+    assert rates.keys() == {p for p in method.parameters() if p.requires_grad}
+    assert step.optimizer.param_groups[0]["lr_scale"] == 1
+    plain = TrainStep(method, PlainViews(), PretrainConfig(source="x"), 100, torch.device("cpu"))
+    assert len({id(group["lr"]) for group in plain.optimizer.param_groups}) == 1
+    paper = PretrainConfig(source="x", weights="y", recipe="paper", layer_decay=0.9)
+    printed = TrainStep(method, PlainViews(), paper, 100, torch.device("cpu"))
+    assert printed.warmup == 0
+    assert {g["lr_scale"] for g in printed.optimizer.param_groups} != {1.0}
+
+
+class Bomb:
+    """A pickle that makes a file when it is opened."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.target,))
+
+
+def test_a_pickle_with_code_is_refused_and_not_executed(tmp_path: Path) -> None:
+    torch.save({"state_dict": Bomb(tmp_path / "boom")}, tmp_path / "bad.pth")
+    with pytest.raises(InputError, match=r"more than tensors.*convert it once"):
+        read_weights(tmp_path / "bad.pth")
+    assert not (tmp_path / "boom").exists()
+    (tmp_path / "noise.pth").write_bytes(b"no weights at all")
+    (tmp_path / "noise.safetensors").write_bytes(b"no weights at all")
+    torch.save([1, 2], tmp_path / "list.pt")
+    for name, words in (("noise.pth", "."), ("noise.safetensors", "cannot read"), ("list.pt", "holds a list")):
+        with pytest.raises(InputError, match=words):
+            read_weights(tmp_path / name)
+
+
+def test_files_and_folders(tmp_path: Path) -> None:
+    tensors = {"fc.weight": torch.ones(2, 2)}
+    save_file(tensors, tmp_path / "a.safetensors")
+    torch.save({"model": tensors}, tmp_path / "b.pth")
+    assert find_weights(str(tmp_path / "a.safetensors"), "auto").content.keys() == {"fc.weight"}
+    assert find_weights(str(tmp_path / "b.pth"), "auto").content.keys() == {"model"}
+    with pytest.raises(InputError, match="2 files with weights: give the file"):
+        find_weights(str(tmp_path), "auto")
+    shutil.copy(tmp_path / "a.safetensors", tmp_path / "model.safetensors")
+    assert find_weights(str(tmp_path), "auto").origin.endswith("model.safetensors")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no run and has no file"):
+        find_weights(str(tmp_path / "empty"), "auto")
+    with pytest.raises(InputError, match="no such file or folder"):
+        find_weights(str(tmp_path / "nowhere"), "auto")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoder", "repository", "file"),
+    [
+        ("timm", "auto", "timm/vit_small_patch16_224.augreg_in21k_ft_in1k", "model.safetensors"),
+        ("timm:a1_in1k", "resnet18", "timm/resnet18.a1_in1k", "model.safetensors"),
+        ("hf-hub:someone/network@v2", "auto", "someone/network", "model.safetensors"),
+        ("medicalnet", "resnet50_3d", "TencentMedicalNet/MedicalNet-Resnet50", "resnet_50_23dataset.pth"),
+    ],
+)
+def test_the_hub_is_asked_for_the_right_file(
+    text: str, encoder: str, repository: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def download(name: str, filename: str, revision: str | None, local_files_only: bool) -> str:
+        asked.append((name, filename))
+        assert revision == ("v2" if "@" in text else None)
+        path = tmp_path / filename
+        save_file({"a": torch.ones(1)}, path) if path.suffix == ".safetensors" else torch.save({}, path)
+        return str(path)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr(weights, "_is_hub_reachable", lambda: True)
+    find_weights(text, encoder)
+    assert asked == [(repository, file)]
+
+
+def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(weights, "_is_hub_reachable", lambda: False)
+    with pytest.raises(InputError, match=r"there is no network.*--weights FILE"):
+        find_weights("timm", "resnet18")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoder", "words"),
+    [
+        ("timm", "resnet18_3d", "is for encoders of timm"),
+        ("timm:nonsense", "resnet18", "no weights nonsense for resnet18; known are a1_in1k"),
+        ("medicalnet", "resnet18", "medicalnet is for resnet10_3d"),
+    ],
+)
+def test_weights_of_another_kind_of_encoder_are_refused(text: str, encoder: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        find_weights(text, encoder)
