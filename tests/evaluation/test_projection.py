@@ -14,7 +14,9 @@ CODES = np.arange(90) % 3
 BLOBS = 20 * RNG.normal(size=(3, 12))[CODES] + RNG.normal(size=(90, 12))
 
 
-@pytest.mark.parametrize("name", PROJECTIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "umap" else name for name in PROJECTIONS]
+)
 def test_separate_clusters_stay_separate_and_the_map_is_repeatable(name: ProjectionName) -> None:
     first, second = project(BLOBS, name), project(BLOBS, name)
     np.testing.assert_array_equal(first.xy, second.xy)

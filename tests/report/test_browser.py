@@ -351,6 +351,7 @@ def test_both_themes_follow_the_system_and_the_button(browser: webdriver.Chrome,
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
+@pytest.mark.slow
 def test_twenty_thousand_points_are_drawn_quickly_and_can_be_hovered(
     browser: webdriver.Chrome, many_page: Path, downloads: Path
 ) -> None:
