@@ -102,7 +102,7 @@ def _saved(points: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], part
     unit = " %" if METRICS[probe].percent else ""
     goal = f"the {title} of the untrained encoder with all {all_labels} labels ({score}{unit})"
     if share is None:
-        text = f"Pretraining saves no labels: with all of them the trained encoder does not reach {goal}."
+        text = f"No saving of labels shows: with all of them the trained encoder does not reach {goal}."
     else:
         how = "at most " if at_most else "about "
         count = curve[0]["labels"] if at_most else max(1, round(share * all_labels))
