@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from icone.api.evaluate import evaluate
     from icone.api.export import export, from_export, load_unet
     from icone.api.find_duplicates import find_duplicates
+    from icone.api.finetune import finetune
     from icone.api.inspect import inspect
+    from icone.api.predict import load_classifier, predict
     from icone.api.pretrain import pretrain, pretrain_many
     from icone.errors import InputError
     from icone.methods import METHODS, AnchorTable, IConELoss
@@ -36,10 +38,13 @@ __all__ = [
     "evaluate",
     "export",
     "find_duplicates",
+    "finetune",
     "from_export",
     "inspect",
+    "load_classifier",
     "load_encoder",
     "load_unet",
+    "predict",
     "pretrain",
     "pretrain_many",
     "report",
@@ -58,10 +63,13 @@ _HOME = {
     "evaluate": "api.evaluate",
     "export": "api.export",
     "find_duplicates": "api.find_duplicates",
+    "finetune": "api.finetune",
     "from_export": "api.export",
     "inspect": "api.inspect",
+    "load_classifier": "api.predict",
     "load_encoder": "api.embed",
     "load_unet": "api.export",
+    "predict": "api.predict",
     "pretrain": "api.pretrain",
     "pretrain_many": "api.pretrain",
     "report": "report",

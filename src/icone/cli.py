@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from icone.config import DataConfig, EncoderConfig, PretrainConfig
+from icone.config import DataConfig, EncoderConfig, FinetuneConfig, PretrainConfig
 from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line
 from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
@@ -251,6 +251,9 @@ class Evaluate:
     """Test on the source's official test split."""
     test_fraction: float = 0.2
     """Share that tests the probes where the run held out nothing."""
+    label_fractions: tuple[float, ...] = ()
+    """Train probes on these shares of the labels too, several draws each, for example 0.01 0.1 0.5: how many labels
+    does pretraining save?"""
     untrained: bool = True
     """Measure the encoder before training too: what the verdict compares with."""
     geometry_instances: int = 256
@@ -262,7 +265,7 @@ class Evaluate:
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
-        from icone.api.evaluate import evaluate, notes, result_table, score_sentences
+        from icone.api.evaluate import efficiency_table, evaluate, notes, result_table, score_sentences
 
         result = evaluate(
             self.run_folder,
@@ -276,6 +279,7 @@ class Evaluate:
             data_root=self.data_root,
             official_test=self.official_test,
             test_fraction=self.test_fraction,
+            label_fractions=self.label_fractions,
             untrained=self.untrained,
             geometry_instances=self.geometry_instances,
             device=self.device,
@@ -283,12 +287,110 @@ class Evaluate:
             console=console,
         )
         console.print(result_table(result))
+        if (efficiency := efficiency_table(result)) is not None:
+            console.print(efficiency)
         verdict = result["verdict"]
         for text in (verdict["headline"], *verdict["evidence"], *score_sentences(result), verdict["advice"]):
             if text:
                 _say(console, text)
         for note in notes(result):
             _say(console, f"note: {note}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetune(FinetuneConfig):
+    """Train a run's encoder with labels, beside its linear probe and the same network from scratch."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder; it stays as it is."""
+    labels: Path | None = None
+    """CSV with a column of file names or ids and a column `label` (default: those of the run or its source)."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels; several hold 0 or 1 each (multi-label)."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: by their values, which is said."""
+    test: str | None = None
+    """An external test set: what is trained on the run's data is tested on it."""
+    test_labels: Path | None = None
+    """CSV with the labels of the external test set (default: those it brings)."""
+    official_test: bool = False
+    """Test on the source's official test split."""
+    test_fraction: float = 0.2
+    """Share that tests where the run held out nothing."""
+    scratch: bool = True
+    """Fine-tune the same network from random weights too, to compare with."""
+    out: Path | None = None
+    """The folder to write (default: the run's name and -finetuned)."""
+    resume: bool = False
+    """Go on after an interruption, with the last finished epoch."""
+    data: str | None = None
+    """Where the run's data lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: `finetune` does it, and its errors look like all others."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.finetune import finetune
+        from icone.api.finetune_table import finetune_sentences, finetune_table
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        folder, data, _ = (settings.pop(name) for name in ("run_folder", "data", "debug"))
+        found = finetune(folder, data, **settings, console=console)
+        result = found.result
+        console.print(finetune_table(result))
+        for text in (result["data"]["note"], *finetune_sentences(result)):
+            _say(console, text)
+        for note in result["data"]["notes"]:
+            _say(console, f"note: {note}")
+        name = shlex.quote(str(found.folder))
+        _say(console, f"done: {found.folder}  (next: icone predict {name} FOLDER --out predictions.csv)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict:
+    """Write what a fine-tuned network says about every sample of a folder."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """A folder of `icone finetune`."""
+    source: Annotated[str | None, tyro.conf.Positional] = None
+    """What to predict (default: the data of the run)."""
+    out: Path = Path("predictions.csv")
+    """The file to write: .csv or .parquet."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    skip_unreadable: bool = False
+    """Leave out files that cannot be read, and list them."""
+    batch_size: int = 16
+    device: str = "auto"
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.predict import predict
+
+        table = predict(
+            self.folder,
+            self.source,
+            out=self.out,
+            data_root=self.data_root,
+            skip_unreadable=self.skip_unreadable,
+            batch_size=self.batch_size,
+            device=self.device,
+            cache=self.cache,
+            console=console,
+        )
+        _say(console, f"wrote {len(table)} predictions to {self.out}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,6 +551,8 @@ Command = (
     | Annotated[Fetch, tyro.conf.subcommand("fetch")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Finetune, tyro.conf.subcommand("finetune")]
+    | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Duplicates, tyro.conf.subcommand("duplicates")]
     | Annotated[Report, tyro.conf.subcommand("report")]

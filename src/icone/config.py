@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from icone.errors import InputError
-from icone.recipe import BASE_LR, WEIGHT_DECAY, Recipe
+from icone.recipe import BASE_LR, FINETUNE_LR, LAYER_DECAY, WARMUP, WEIGHT_DECAY, Recipe
 from icone.validation import check_settings, refused
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
@@ -277,6 +277,42 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
             raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
         if self.snapshots and max(self.snapshots) >= self.epochs:
             raise refused("snapshots", self.snapshots, f"below --epochs {self.epochs}, because epochs count from 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """How a run's encoder is trained with labels."""
+
+    freeze: float = 0.0
+    """Share of the encoder's layers, from the input on, that do not learn: 0 all learn, 0.5 the second half, 1 only the
+    new linear layer."""
+    fraction: float = 1.0
+    """Use this share of the training labels, stratified, with whole groups, and at least one label of every class."""
+    epochs: int = 50
+    """At most; --patience ends it earlier."""
+    patience: int = 10
+    """Stop after so many epochs in which the validation part did not get better; the best epoch is kept."""
+    val_fraction: float = 0.2
+    """Share of the training labels that decides when to stop; 0: train all epochs. Samples that a column `split` calls
+    val are used instead, where there are such."""
+    batch_size: int = 16
+    lr: float = FINETUNE_LR
+    """Learning rate of the new linear layer, for 16 samples a step; that of the encoder's last layer is a tenth."""
+    layer_decay: float = LAYER_DECAY
+    """By what the learning rate falls from a layer of the encoder to the one before it."""
+    weight_decay: float = WEIGHT_DECAY
+    warmup: float = WARMUP
+    """Share of the steps over which the learning rate rises from zero; after it, a cosine to zero."""
+    augment: Literal["weak", "run", "none"] = "weak"
+    """weak: the crops (of half a sample or more), flips and turns of the run; run: its views as they are; none."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the encoder; auto: bf16 autocast on CUDA, fp32 elsewhere."""
+    seed: int = 0
+    """Seed of the data order, the views and the draw of --fraction; --split-seed of the run parts the samples."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of their ranges."""
+        check_settings(self)
 
 
 OBJECT = "object:"

@@ -31,9 +31,14 @@ Read = TypeVar("Read")
 
 OWN_FILES = (
     "config.json", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
-    "encoder.safetensors", "features.npz", "result.json", "tensorboard", "wandb", "wandb-run", "mlflow-run", ".lock",
+    "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", "tensorboard", "wandb", "wandb-run",
+    "mlflow-run", ".lock",
 )  # fmt: skip
 """Files and folders in a run folder that only the run itself writes."""
+
+
+FINETUNED = "fine-tuned classifier"
+"""Marks the config.json of a folder of `icone finetune`."""
 
 
 def refuse_own_file(path: Path) -> None:
@@ -71,10 +76,23 @@ class Run:
         run = cls(folder)
         if not run.exists():
             raise InputError(f"{run.folder} is not a run folder (it has no config.json)")
+        if run.is_finetuned:
+            raise InputError(
+                f"{run.folder} holds a fine-tuned classifier: use icone predict, or give the run it came from"
+            )
         return run
 
     def exists(self) -> bool:
         return (self.folder / "config.json").is_file()
+
+    @property
+    def is_finetuned(self) -> bool:
+        """Whether the folder is that of `icone finetune`, whose config.json is another."""
+        try:
+            content = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+            return bool(content.get("kind") == FINETUNED)
+        except (OSError, ValueError, AttributeError):
+            return False  # what is wrong with it is said when it is needed
 
     def snapshot_file(self, epoch: int) -> Path:
         """Weights after an epoch, where the configuration asked to keep them."""

@@ -18,7 +18,7 @@ from icone.evaluation.bootstrap import recall_interval
 from icone.evaluation.comparison import compare_multilabel, compare_probes, compare_regressions
 from icone.evaluation.multilabel import MultilabelResult, multilabel_probe
 from icone.evaluation.probes import linear_probe
-from icone.evaluation.regression import PENALTIES, RegressionResult, _result, knn_regressor, ridge_probe
+from icone.evaluation.regression import PENALTIES, RegressionResult, knn_regressor, regression_result, ridge_probe
 
 Floats = npt.NDArray[np.float64]
 
@@ -110,7 +110,7 @@ def test_the_error_of_a_regression_covers_its_difference() -> None:
 
 
 def ridge_like(true: Floats, predicted: Floats) -> RegressionResult:
-    return _result(predicted, true, 10)
+    return regression_result(predicted, true, 10)
 
 
 def test_an_r2_below_zero_is_no_better_than_none() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from icone.api.weights import start_from_weights
-from icone.config import OBJECT, PretrainConfig, is_object
+from icone.config import OBJECT, FinetuneConfig, PretrainConfig, is_object
 from icone.data import Data, Preparation, Source
 from icone.data.memory import free_bytes
 from icone.data.sources.objects import describe_object
@@ -144,10 +144,39 @@ def make_training_views(config: PretrainConfig, preparation: Preparation, given:
     options = chosen_options(config.method, config.options, config.recipe)
     if options.get("intensity_views", True):
         return make_views(config, preparation, given)
+    return make_views(without_intensities(config), preparation, given)
+
+
+def without_intensities(config: PretrainConfig) -> PretrainConfig:
+    """A configuration whose views are crops, flips and turns alone."""
     image_views = dataclasses.replace(config.image_views, jitter=0.0, grayscale=0.0, blur=0.0)
     volume_views = dataclasses.replace(config.volume_views, shift=0.0, contrast=(1.0, 1.0), noise=0.0, blur=0.0)
-    weaker = dataclasses.replace(config, image_views=image_views, volume_views=volume_views)
+    return dataclasses.replace(config, image_views=image_views, volume_views=volume_views)
+
+
+SMALLEST_CROP = 0.5
+"""Share of a sample that a weak crop keeps at least: what decides its label should be in it."""
+
+
+def make_weak_views(config: PretrainConfig, preparation: Preparation, given: Given = NOTHING) -> Views:
+    """The views of fine-tuning: crops of half of a sample or more, flips and turns of the run, no intensities.
+
+    A label may be in the colour or the contrast, which pretraining learns to ignore. Views that were given as an object
+    are left as they are.
+    """
+    weaker = without_intensities(config)
+    image, volume = weaker.image_views, weaker.volume_views
+    weaker = dataclasses.replace(
+        weaker,
+        image_views=dataclasses.replace(image, crop_scale=_weak(image.crop_scale)),
+        volume_views=dataclasses.replace(volume, crop_scale=_weak(volume.crop_scale)),
+    )
     return make_views(weaker, preparation, given)
+
+
+def _weak(crop_scale: tuple[float, float]) -> tuple[float, float]:
+    low, high = (max(SMALLEST_CROP, bound) for bound in crop_scale)
+    return low, high
 
 
 def give_again(what: str, described: str) -> InputError:
@@ -221,7 +250,7 @@ def _adopt_method(method: Method, config: PretrainConfig, samples: int, preparat
     return own
 
 
-def autocast_dtype(config: PretrainConfig, device: torch.device) -> torch.dtype | None:
+def autocast_dtype(config: PretrainConfig | FinetuneConfig, device: torch.device) -> torch.dtype | None:
     """What the encoder computes in, where that is not float32."""
     if config.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else None

@@ -57,25 +57,29 @@ def load_encoder(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     weights = run.trained_weights()
-    frozen = _new_encoder(run, Given(encoder=encoder, views=views or _plain_views(run)))
+    frozen = _new_encoder(run, Given(encoder=encoder, views=views or plain_views(run.config)))
     load_weights(frozen.encoder, weights, run.encoder_file)
     return frozen.to(pick_device(device))
 
 
-def _plain_views(run: Run) -> Views | None:
+def plain_views(config: PretrainConfig) -> Views | None:
     """Views for a run whose own were given as an object, where only the deterministic one is needed."""
-    pipeline = run.config.pipeline
+    pipeline = config.pipeline
     return PlainViews() if is_object(pipeline) and not pipeline.endswith(WITH_PLAIN) else None
 
 
-def untrained_encoder(run: Run, dataset: Dataset, device: str = "cpu", given: Given = NOTHING) -> FrozenEncoder:
+def untrained_encoder(
+    run: Run, dataset: Dataset, device: str = "cpu", given: Given = NOTHING, *, from_scratch: bool = False
+) -> FrozenEncoder:
     """The encoder of a run as it was before its first step, the run's own samples being in `dataset`.
+
+    With `from_scratch` weights that the run started from (`--weights`) are left out: it is as the seed makes it.
 
     Its BatchNorm layers get the statistics of random views of training samples, as they would in training
     (`icone.encoders.calibration`); held-out samples take no part.
     """
     frozen = _new_encoder(run, given)
-    if run.initial_file.is_file():
+    if run.initial_file.is_file() and not (from_scratch and not is_object(run.config.encoder)):
         load_weights(frozen.encoder, read_tensors(run.initial_file)[0], run.initial_file)
     frozen = frozen.to(pick_device(device))
     held_out = set(run.instances["test_ids"])

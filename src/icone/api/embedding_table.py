@@ -15,7 +15,7 @@ from icone.evaluation.projection import PROJECTIONS
 from icone.run import replacing
 
 FORMATS = (".parquet", ".npz", ".csv", ".h5ad")
-ABOUT = ("id", "path", "label", "group", "split")
+ABOUT = ("id", "path", "label", "group", "split", "prediction")
 """Columns that say something about a sample; the others are features and coordinates."""
 
 

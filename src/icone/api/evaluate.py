@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ from torch import nn
 
 from icone.api.build import Given, check_data, give_again, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
-from icone.api.evaluation_data import GivenData, changed_settings, not_a_path, read_evaluation_data
+from icone.api.evaluation_data import (
+    EvaluationData,
+    GivenData,
+    changed_settings,
+    not_a_path,
+    read_evaluation_data,
+)
 from icone.config import is_object
 from icone.data import Dataset
 from icone.data.targets import TaskSetting
@@ -20,7 +27,8 @@ from icone.errors import InputError
 from icone.evaluation.assessment import Partition, Result, assess, run_probes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
-from icone.evaluation.metrics import metric_value, metrics_shown
+from icone.evaluation.label_efficiency import label_efficiency
+from icone.evaluation.metrics import METRICS, metric_value, metrics_shown
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.methods import method_class
 from icone.run import Run, replacing, write_json
@@ -49,6 +57,7 @@ def evaluate(
     data_root: Path | None = None,
     official_test: bool = False,
     test_fraction: float = 0.2,
+    label_fractions: tuple[float, ...] = (),
     untrained: bool = True,
     geometry_instances: int = 256,
     device: str = "auto",
@@ -66,6 +75,9 @@ def evaluate(
       multilabel (one-vs-rest logistic regression: AUROC, average precision); "auto" goes by the labels and says so.
     - `test`: an external test set, a path, a name or an object, with `test_labels` or labels of its own. It is prepared
       like the data of the run; probes are trained on the run's data and tested on it.
+
+    - `label_fractions`: probes are also trained on these shares of the labels, several draws each, stratified and with
+      whole groups: what is read with few labels, and how many pretraining saves (`label_efficiency` in the result).
 
     Else the probes are tested on the part that the run held out, on the source's official test split
     (`official_test`), or on a share of `test_fraction`, stratified by class. A run of a supervised method gets no
@@ -102,6 +114,7 @@ def evaluate(
             seen, classes = _views(run, frozen, samples.datasets[0], geometry_instances)
             probes[name] = run_probes(features[name], samples.partition)
             measured[name] = assess(features[name][own], seen, probes[name], classes)
+        efficiency = _label_efficiency(features, samples, label_fractions)
     comparison = _compare(probes, samples.partition)
     taught = method_class(run.config.method).needs_labels and samples.partition is None
     verdict = judge(measured["trained"], measured.get("untrained"), comparison, TAUGHT if taught else "")
@@ -110,6 +123,7 @@ def evaluate(
         "verdict": verdict.to_json(),
         "comparison": {name: difference.to_json() for name, difference in comparison.items()},
         **measured,
+        **efficiency,
     }
     with run.locked():
         with replacing(run.features_file) as temporary, temporary.open("wb") as file:
@@ -132,6 +146,17 @@ def _compare(probes: dict[str, dict[str, Result]], partition: Partition | None) 
     return compare_probes(
         probes["untrained"], probes["trained"], partition.labels[partition.test].tolist(), list(JUDGED_PROBES)
     )
+
+
+def _label_efficiency(
+    features: dict[str, np.ndarray], samples: EvaluationData, fractions: tuple[float, ...]
+) -> dict[str, dict[str, Any]]:
+    """The probes with shares of the labels, where they are asked for."""
+    if not fractions:
+        return {}
+    if samples.partition is None:
+        raise InputError(f"--label-fractions needs probes, and there are none: {samples.note}")
+    return {"label_efficiency": label_efficiency(features, samples.partition, fractions)}
 
 
 def _views(
@@ -160,6 +185,34 @@ def result_table(result: dict[str, Any]) -> Table:
     return table
 
 
+def efficiency_table(result: dict[str, Any]) -> Table | None:
+    """Scores by share of the labels, mean and interval over draws; None where that was not measured."""
+    found = result.get("label_efficiency")
+    if found is None:
+        return None
+    points = found["points"]
+    table = Table(title=f"with a share of the {found['labels']} labels, {found['draws']} draws", title_justify="left")
+    columns = [(probe, name) for probe in points["trained"] for name in ("untrained", "trained") if name in points]
+    table.add_column("labels", justify="right")
+    for probe, name in columns:
+        table.add_column(f"{METRICS[probe].axis}, {name}", justify="right")
+    for share, labels in {
+        point["fraction"]: point["labels"] for point in next(iter(points["trained"].values()))
+    }.items():
+        cells = []
+        for probe, name in columns:
+            here = [point for point in points[name].get(probe, ()) if point["fraction"] == share]
+            cells.append(_with_interval(METRICS[probe].text, here[0]) if here else "–")
+        table.add_row(f"{share:.3g} ({labels})", *cells)
+    return table
+
+
+def _with_interval(text: Callable[[float], str], point: dict[str, Any]) -> str:
+    if point["interval"] is None:
+        return text(point["mean"])
+    return f"{text(point['mean'])} ± {text((point['interval'][1] - point['interval'][0]) / 2)}"
+
+
 def notes(result: dict[str, Any]) -> list[str]:
     """Sentences about labels and probes that a reader should know."""
     measured = result["trained"].items()
@@ -179,6 +232,8 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
         counts = [f"{name} {n['train']}/{n['test']}" for name, n in probe["samples_per_class"].items()]
         more = f", … ({len(counts)} classes)" if len(counts) > CLASSES_LISTED else ""
         sentences.append(f"Training/test samples: {', '.join(counts[:CLASSES_LISTED])}{more}.")
+    if saved := result.get("label_efficiency", {}).get("saved"):
+        sentences.append(saved["text"])
     if probe := measured.get("ridge_probe"):
         low, high = probe["interval"]
         sentences.append(

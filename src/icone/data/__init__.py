@@ -13,7 +13,14 @@ from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
 from icone.data.sources.folder import read_sample
 from icone.data.sources.registry import open_source
-from icone.data.splits import grouped_split, imbalanced_subset, stratified_split, stratified_subset
+from icone.data.splits import (
+    grouped_share,
+    grouped_split,
+    imbalanced_subset,
+    stratified_share,
+    stratified_split,
+    stratified_subset,
+)
 from icone.data.summary import Summary
 
 __all__ = [
@@ -37,6 +44,7 @@ __all__ = [
     "check_outside",
     "compare_instances",
     "file_digest",
+    "grouped_share",
     "grouped_split",
     "imbalanced_subset",
     "inspect_data",
@@ -48,6 +56,7 @@ __all__ = [
     "read_labels",
     "read_sample",
     "register_format",
+    "stratified_share",
     "stratified_split",
     "stratified_subset",
     "where_samples_are",

@@ -59,6 +59,14 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def subset(self, rows: Sequence[int]) -> Dataset:
+        """The samples at these rows alone, in this order; what lies in memory is not read again."""
+        positions = [self.positions[int(row)] for row in rows]
+        part = Dataset(self.source, positions, self.preparation, resident=False, prepared=self.prepared)
+        if self.images is not None:
+            part.images = self.images[torch.as_tensor(rows, dtype=torch.int64)]
+        return part
+
     def images_at(self, indices: Tensor) -> Tensor:
         """The prepared samples at indices (B,) of this data set: (B, C, *size)."""
         if self.images is not None:

@@ -30,6 +30,33 @@ def stratified_subset(labels: Integers, n: int, seed: int) -> Integers:
     return _draw_in_proportion(labels, n, seed, least=0)
 
 
+def stratified_share(labels: Integers, n: int, seed: int) -> Integers:
+    """Draw n samples with every class in proportion and at least one of each; all where there are fewer.
+
+    With the same seed a smaller share lies within a larger one, as nearly as whole numbers allow.
+
+    >>> stratified_share(np.array([0, 0, 0, 0, 0, 1]), 1, seed=0).tolist()
+    [2, 5]
+    """
+    classes, sizes = np.unique(labels, return_counts=True)
+    return _draw(labels, classes, _apportion(sizes, n, 1, sizes), seed)
+
+
+def grouped_share(labels: Integers, groups: Sequence[str], n: int, seed: int) -> Integers:
+    """Draw whole groups, about n samples together, with at least one sample of every class."""
+    codes = np.unique(np.asarray(groups), return_inverse=True)[1]
+    order = np.random.default_rng(seed).permutation(codes.max() + 1)
+    members = [np.flatnonzero(codes == code) for code in order]
+    drawn: list[int] = []
+    for wanted in np.unique(labels):  # the first group that has a class that is still missing
+        if wanted not in labels[drawn]:
+            drawn += next(rows for rows in members if wanted in labels[rows]).tolist()
+    for rows in members:
+        if rows[0] not in drawn and len(drawn) + len(rows) / 2 <= n:
+            drawn += rows.tolist()
+    return np.sort(np.array(drawn, dtype=np.int64))
+
+
 def stratified_split(
     labels: Integers, test_fraction: float, seed: int, names: tuple[str, ...] = ()
 ) -> tuple[Integers, Integers]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,22 +65,43 @@ def multilabel_probe(
     >>> float(multilabel_probe(x, y, x, y)) > 0.8
     True
     """
+    train, test = standardized_parts(train_x, test_x)
+    if len(train_y) != len(train) or len(test_y) != len(test):
+        given = f"{len(train_y)}, {len(test_y)}"
+        raise InputError(f"give the labels of all {len(train)} and {len(test)} samples, not {given}")
+    notes: list[str] = []
+
+    def scores(name: str, known: npt.NDArray[np.bool_]) -> FloatArray:
+        model, warned = fit_logistic(train, known.astype(np.int64))
+        notes.extend(f"{name}: {sentence}" for sentence in warned)
+        decided: FloatArray = model.decision_function(test)
+        return decided
+
+    return multilabel_result(train_y, test_y, scores, notes)
+
+
+def multilabel_result(
+    train_y: Sequence[Collection[str]],
+    test_y: Sequence[Collection[str]],
+    scores_of: Callable[[str, npt.NDArray[np.bool_]], FloatArray],
+    notes: list[str],
+) -> MultilabelResult:
+    """The scores of any classifier of labels.
+
+    `scores_of(label, known)` gives a score of every test sample for one label; `known` says which training samples
+    have it. It may add to `notes`.
+    """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    train, test = standardized_parts(train_x, test_x)
     names = sorted({name for labels in (*train_y, *test_y) for name in labels})
     known, truth = (np.array([[n in set(y) for n in names] for y in part], dtype=bool) for part in (train_y, test_y))
-    if len(known) != len(train) or len(truth) != len(test):
-        raise InputError(f"give the labels of all {len(train)} and {len(test)} samples, not {len(known)}, {len(truth)}")
     usable = [i for i in range(len(names)) if all(0 < part[:, i].sum() < len(part) for part in (known, truth))]
     if not usable:
         raise InputError("no label is there and absent in both the training and the test part: nothing can be scored")
-    scores, notes = np.zeros((len(test), len(usable))), []
+    scores = np.zeros((len(truth), len(usable)))
     per_label = {}
     for column, i in enumerate(usable):
-        model, warned = fit_logistic(train, known[:, i].astype(np.int64))
-        scores[:, column] = model.decision_function(test)
-        notes += [f"{names[i]}: {sentence}" for sentence in warned]
+        scores[:, column] = scores_of(names[i], known[:, i])
         per_label[names[i]] = LabelScore(
             auroc=float(roc_auc_score(truth[:, i], scores[:, column])),
             average_precision=float(average_precision_score(truth[:, i], scores[:, column])),
@@ -96,6 +117,6 @@ def multilabel_probe(
         per_label=per_label,
         scores=scores,
         present=truth[:, usable],
-        train_samples=len(train),
+        train_samples=len(known),
         note="; ".join(notes) or None,
     )

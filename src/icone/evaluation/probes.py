@@ -6,7 +6,7 @@ scikit-learn is imported where it is used, because training imports this module 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +98,28 @@ def linear_probe(
     return task.score(classifier, minority, notes)
 
 
+def classification_result(
+    train_y: Labels,
+    test_y: Labels,
+    classes: Sequence[str],
+    probabilities: FloatArray,
+    *,
+    minority: Sequence[Any] | None = None,
+) -> ProbeResult:
+    """The scores of any classifier that gives probabilities (test samples, classes), as those of a probe.
+
+    >>> float(classification_result(["a", "b"], ["a", "b"], ["a", "b"], np.array([[0.9, 0.1], [0.2, 0.8]])))
+    1.0
+    """
+    names = [_names(y, len(np.asarray(y)), part) for y, part in ((train_y, "training"), (test_y, "test"))]
+    known, train, test = _codes(*names)
+    if len(test) != len(probabilities):
+        raise InputError(f"there are {len(test)} test samples, but probabilities of {len(probabilities)}")
+    columns = np.array([known.index(name) for name in classes])
+    task = _Task(classes=known, train_x=np.empty((0, 0)), train_y=train, test_x=probabilities, test_y=test)
+    return task.score(_Predictions(columns), minority, notes=[])
+
+
 def fit_logistic(x: FloatArray, y: Codes) -> tuple[Any, list[str]]:
     """A logistic regression of classes on features, and a sentence where it has not converged."""
     from sklearn.exceptions import ConvergenceWarning
@@ -141,6 +163,20 @@ def knn_probe(
 
     classifier = KNeighborsClassifier(n_neighbors=k).fit(task.train_x, task.train_y)
     return task.score(classifier, minority, notes=[])
+
+
+class _Predictions:
+    """Stands for a classifier of scikit-learn where the "features" are its probabilities already."""
+
+    def __init__(self, classes: Codes) -> None:
+        self.classes_ = classes
+
+    def predict(self, x: FloatArray) -> Codes:
+        codes: Codes = self.classes_[x.argmax(axis=1)]
+        return codes
+
+    def predict_proba(self, x: FloatArray) -> FloatArray:
+        return x
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,15 +249,20 @@ def _prepare(train_x: Features, train_y: Labels, test_x: Features, test_y: Label
     train_names, test_names = _names(train_y, len(train), "training"), _names(test_y, len(test), "test")
     if len(set(train_names)) < 2:
         raise InputError(f"a probe needs at least 2 classes, but all training samples are {train_names[0]!r}")
-    classes = tuple(sorted({*train_names, *test_names}, key=_numbers_by_value))
+    classes, train_codes, test_codes = _codes(train_names, test_names)
+    return _Task(classes=classes, train_x=train, train_y=train_codes, test_x=test, test_y=test_codes)
+
+
+def _codes(train_names: list[str], test_names: list[str]) -> tuple[tuple[str, ...], Codes, Codes]:
+    """The classes of both parts in order, and the class of every sample as a position among them."""
+    classes = sorted_classes({*train_names, *test_names})
     code = {name: i for i, name in enumerate(classes)}
-    return _Task(
-        classes=classes,
-        train_x=train,
-        train_y=np.array([code[name] for name in train_names]),
-        test_x=test,
-        test_y=np.array([code[name] for name in test_names]),
-    )
+    return classes, np.array([code[name] for name in train_names]), np.array([code[name] for name in test_names])
+
+
+def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """The order of classes in tables: numbers by value, then names by alphabet."""
+    return tuple(sorted(set(names), key=_numbers_by_value))
 
 
 def standardized_parts(train_x: Features, test_x: Features) -> tuple[FloatArray, FloatArray]:

@@ -76,7 +76,7 @@ def ridge_probe(
         folds = list(GroupKFold(min(FOLDS, count)).split(train, groups=list(groups)))
     scoring = None if folds is None else "neg_mean_squared_error"  # without folds it is the default, and faster
     model = RidgeCV(alphas=PENALTIES, cv=folds, scoring=scoring).fit(train, train_y)
-    return _result(model.predict(test), test_y, len(train))
+    return regression_result(model.predict(test), test_y, len(train))
 
 
 def knn_regressor(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels, k: int = 5) -> RegressionResult:
@@ -92,7 +92,7 @@ def knn_regressor(train_x: Features, train_y: Labels, test_x: Features, test_y: 
     train_y, test_y = _numbers(train_y, len(train), "training"), _numbers(test_y, len(test), "test")
     if not 1 <= k <= len(train):
         raise InputError(f"k must lie between 1 and the number of training samples, {len(train)}, got {k}")
-    return _result(KNeighborsRegressor(k).fit(train, train_y).predict(test), test_y, len(train))
+    return regression_result(KNeighborsRegressor(k).fit(train, train_y).predict(test), test_y, len(train))
 
 
 def _numbers(y: Labels, samples: int, part: str) -> FloatArray:
@@ -107,7 +107,9 @@ def _numbers(y: Labels, samples: int, part: str) -> FloatArray:
     return numbers
 
 
-def _result(predicted: FloatArray, true: FloatArray, train_samples: int) -> RegressionResult:
+def regression_result(predicted: FloatArray, true: FloatArray, train_samples: int) -> RegressionResult:
+    """The scores of predicted numbers against the true ones, (n,) each, whatever predicts them."""
+
     def r2(rows: Any) -> float | None:
         spread = ((true[rows] - true[rows].mean()) ** 2).sum()
         return None if spread == 0 else float(1 - ((true[rows] - predicted[rows]) ** 2).sum() / spread)

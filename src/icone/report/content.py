@@ -74,6 +74,7 @@ def run_content(
         "map": shown,
         "duplicates": _duplicates(found),
         "probes": _probes(result["trained"]),
+        "label_efficiency": _label_efficiency(result.get("label_efficiency")),
         "provenance": provenance(run),
     }
 
@@ -230,6 +231,23 @@ def gallery_queries(labels: Sequence[str], count: int = QUERIES) -> list[int]:
 def _probes(measured: dict[str, Any]) -> list[dict[str, Any]]:
     found = [metric for metric in METRICS.values() if metric.probe == metric.name and metric.name in measured]
     return [{"name": metric.short, **measured[metric.name]} for metric in found]
+
+
+def _label_efficiency(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Curves of score over share of the labels, one for every probe and encoder, and the sentence on what is saved."""
+    if found is None:
+        return None
+    curves = [
+        {"probe": METRICS[probe].axis, "encoder": encoder, "scale": METRICS[probe].scale, "points": points}
+        for encoder, probes in found["points"].items()
+        for probe, points in probes.items()
+    ]
+    return {
+        "curves": curves,
+        "text": found["saved"].get("text", ""),
+        "labels": found["labels"],
+        "draws": found["draws"],
+    }
 
 
 def provenance(run: Run) -> dict[str, Any]:

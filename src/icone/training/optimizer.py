@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +29,14 @@ def build_optimizer(
         weight_decay=config.weight_decay,
         undecayed=method.undecayed(),
         recipe=config.recipe,
-        lr_scales=_encoder_scales(method.encoder, continued),
+        lr_scales=encoder_scales(method.encoder, continued),
     )
     base = adamw_settings(config.lr, config.batch_size * config.accumulate, config.recipe).lr
+    return build_adamw(groups, base, device)
+
+
+def build_adamw(groups: list[dict[str, Any]], base: float, device: torch.device) -> torch.optim.AdamW:
+    """AdamW of parameter groups, whose learning rates become tensors; `base` is the whole rate."""
     rates = {group["lr"]: torch.full((), group["lr"], device=device) for group in groups}
     groups = [{**group, "lr": rates[group["lr"]], "lr_scale": group["lr"] / base} for group in groups]
     optimizer = torch.optim.AdamW(groups, lr=groups[0]["lr"], fused=True, capturable=device.type == "cuda")
@@ -43,7 +49,7 @@ def build_optimizer(
     return optimizer
 
 
-def _encoder_scales(encoder: nn.Module, continued: ContinuedSettings) -> dict[nn.Parameter, float]:
+def encoder_scales(encoder: nn.Module, continued: ContinuedSettings) -> dict[nn.Parameter, float]:
     """What the learning rate of each of the encoder's parameters is multiplied by, where that is not one."""
     if continued.lr_scale == continued.layer_decay == 1:
         return {}

@@ -34,7 +34,27 @@ function showProbes() {
       make("h3", { text: "Confusion matrix of the linear probe" }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }),
       confusion(run.probes[0])));
   }
-  find("#probes .body").append(body);
+  find("#probes .body").append(...[body, labelCharts()].filter(Boolean));
+}
+function labelCharts() {
+  const charts = make("div", { class: "charts" });
+  for (const run of runs) {
+    const found = run.label_efficiency;
+    if (!found) continue;
+    for (const probe of [...new Set(found.curves.map((c) => c.probe))]) {
+      const title = `${runs.length > 1 ? `${run.name}: ` : ""}${probe}, by share of the ${found.labels} labels`;
+      const plot = make("div", { class: "plot", role: "img", "aria-label": title });
+      charts.append(make("div", { class: "chart" }, make("h3", { text: title }), plot,
+        make("p", { class: "help", text: `Mean and 95 % interval over ${found.draws} draws of labels; all labels are one draw. ${found.text}` })));
+      const traces = found.curves.filter((c) => c.probe === probe).map((c) => ({
+        type: "scatter", mode: "lines+markers", name: c.encoder, x: c.points.map((p) => p.fraction), y: c.points.map((p) => c.scale * p.mean),
+        error_y: { type: "data", array: c.points.map((p) => (p.interval ? c.scale * (p.interval[1] - p.mean) : 0)), thickness: 1 },
+        text: c.points.map((p) => `${p.labels} labels`), line: { ...line(c.encoder === "trained" ? 0 : 1), dash: c.encoder === "trained" ? "solid" : "dot" },
+      }));
+      requestAnimationFrame(() => draw(plot, traces, { xaxis: { title: { text: "share of the labels" }, type: "log" }, yaxis: { title: { text: plain(probe) } } }));
+    }
+  }
+  return charts.children.length ? charts : null;
 }
 function scores(headings, rows) {
   const cells = (row, tag) => make("tr", {}, ...row.map((text, i) => make(tag, { text, class: i ? "number" : "" })));

@@ -1,0 +1,176 @@
+"""`icone.load_classifier` and `icone.predict`: what a fine-tuned network says about samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from icone.api.build import Given, check_data, make_encoder, make_views, memory_errors, own_randomness, pick_device
+from icone.api.embed import load_with_notes, plain_views
+from icone.api.embedding_table import write_embeddings
+from icone.config import PretrainConfig, from_json
+from icone.data import Dataset, Preparation, open_source
+from icone.data.prepare import Spacing
+from icone.data.sources.base import Array
+from icone.errors import InputError, printable
+from icone.finetuning.classifier import Classifier, outputs_of
+from icone.finetuning.label_code import LabelCode
+from icone.run import FINETUNED, Run, load_weights, read_tensors, refuse_own_file
+from icone.terminal import Terminal
+from icone.validation import check_arguments, check_target
+from icone.views import Views
+
+WEIGHTS = "classifier.safetensors"
+TABLES = (".csv", ".parquet")
+
+
+class FineTuned(nn.Module):
+    """A fine-tuned network with its preprocessing: raw samples in, probabilities or numbers out; in eval mode."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        code: LabelCode,
+        preparation: Preparation,
+        views: Views,
+        config: PretrainConfig,
+        folder: Path,
+    ) -> None:
+        super().__init__()
+        self.classifier, self.views = classifier, views
+        self.code, self.preparation, self.config, self.folder = code, preparation, config, folder
+        self.eval()
+        self.requires_grad_(False)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What `icone finetune` measured on the test part."""
+        return read_json(self.folder / "result.json")
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One dictionary per epoch of every network."""
+        lines = (self.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def forward(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
+        """Probabilities (B, names) or numbers (B,) of raw samples (B, C, *spatial), as `icone.load_encoder` takes."""
+        prepared = self.preparation.batch(samples, spacing).to(self.classifier.device)
+        return torch.from_numpy(self.code.decode(self.classifier(self.views.plain(prepared)).float()))
+
+    def answers(self, dataset: Dataset, batch_size: int = 16) -> np.ndarray:
+        """Probabilities or numbers of all samples of a prepared data set."""
+        return self.code.decode(outputs_of(self.classifier, self.views, dataset, batch_size))
+
+    def predict(
+        self,
+        data: Any = None,
+        *,
+        batch_size: int = 16,
+        data_root: Path | None = None,
+        skip_unreadable: bool = False,
+        cache: str | None = None,
+        console: Console | None = None,
+    ) -> pd.DataFrame:
+        """A row per sample of whatever `icone.pretrain` can train on (default: the data of the run).
+
+        Columns: `id`, `path`, `prediction`, and the probability `p_NAME` of every class or label.
+        """
+        if data is not None:
+            check_data("data", data)
+        changes: dict[str, Any] = {"labels": None, "label_column": (), "group_column": None, "task": "auto"}
+        if data is not None:  # patterns choose among the files of the run's own folder
+            changes |= {"include": (), "exclude": ()}
+        changes |= {"data_root": data_root} if data_root is not None else {}
+        changes |= {"cache": cache} if cache is not None else {}
+        config = dataclasses.replace(self.config, skip_unreadable=skip_unreadable, **changes)
+        with memory_errors():
+            source = open_source(self.config.source if data is None else data, config)
+            dataset = load_with_notes(source, config, self.preparation, console or Terminal())
+            answers = self.answers(dataset, batch_size)
+        paths = ["" if path is None else printable(str(path)) for path in dataset.paths]
+        table = pd.DataFrame({"id": list(dataset.ids), "path": paths, "prediction": self.code.say(answers)})
+        return table.assign(**{f"p_{name}": answers[:, i] for i, name in enumerate(self.code.names)})
+
+
+@check_arguments
+def load_classifier(
+    folder: str | Path, device: str = "cpu", *, encoder: nn.Module | None = None, views: Any = None
+) -> FineTuned:
+    """What `icone finetune` has written into a folder, with its preprocessing, in eval mode.
+
+    A run that was given its encoder or its views as Python objects needs them again, as for `icone.load_encoder`.
+    """
+    folder = Path(folder)
+    record = read_record(folder)
+    if not (folder / WEIGHTS).is_file():
+        raise InputError(f"{folder} holds no fine-tuned network yet: finish it with --resume")
+    config, preparation = from_json(record["pretraining"]), Preparation.from_json(record["preparation"])
+    code = LabelCode(**{**record["code"], "names": tuple(record["code"]["names"])})
+    given = Given(encoder=encoder, views=views or plain_views(config))
+    with own_randomness(torch.device("cpu")):
+        classifier = Classifier(make_encoder(config, preparation, given), code.outputs)
+    load_weights(classifier, read_tensors(folder / WEIGHTS)[0], folder / WEIGHTS)
+    found = FineTuned(classifier, code, preparation, make_views(config, preparation, given), config, folder)
+    return found.to(pick_device(device))
+
+
+@check_arguments
+def predict(
+    classifier: str | Path | FineTuned,
+    data: Any = None,
+    *,
+    out: Path | None = None,
+    encoder: nn.Module | None = None,
+    views: Any = None,
+    batch_size: int = 16,
+    data_root: Path | None = None,
+    skip_unreadable: bool = False,
+    device: str = "auto",
+    cache: str | None = None,
+    console: Console | None = None,
+) -> pd.DataFrame:
+    """What a fine-tuned network says about samples, a row each; with `out` written as .csv or .parquet."""
+    if out is not None:
+        if out.suffix not in TABLES:
+            raise InputError(f"cannot write {out}: the name must end in {' or '.join(TABLES)}")
+        check_target(out)
+        refuse_own_file(out)
+    if not isinstance(classifier, FineTuned):
+        classifier = load_classifier(classifier, device, encoder=encoder, views=views)
+    table = classifier.predict(
+        data,
+        batch_size=batch_size,
+        data_root=data_root,
+        skip_unreadable=skip_unreadable,
+        cache=cache,
+        console=console,
+    )
+    if out is not None:
+        write_embeddings(table, out)
+    return table
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder of `icone finetune`."""
+    if not Run(folder).is_finetuned:
+        raise InputError(f"{folder} is not a folder of icone finetune (its config.json does not say: {FINETUNED})")
+    return read_json(folder / "config.json")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}, it is missing or damaged: {error}") from error
+    return content

@@ -1,0 +1,130 @@
+"""How good a probe is with few labels, and how many of them pretraining saves."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.data import grouped_share, stratified_share
+from icone.errors import InputError
+from icone.evaluation.assessment import Partition, run_probes
+from icone.evaluation.metrics import METRICS, Array
+
+DRAWS = 10
+"""Draws of labels for every share below one. Only one share has no chance in it: all labels."""
+FEWEST = 10
+"""Labels that a regression, or a classifier of several labels, is given at least."""
+SHOWN_PROBES = ("linear_probe", "knn_5", "ridge_probe", "knn_regressor", "multilabel_probe")
+"""One linear probe and one of neighbours for every task; the first that is there counts the labels that are saved."""
+
+
+def draw_labels(partition: Partition, fraction: float, seed: int) -> npt.NDArray[np.int64]:
+    """The rows of the training part whose labels count, about this share of them.
+
+    Classes are in proportion, with at least one sample of each. Where there are groups, whole groups are drawn.
+    """
+    rows = partition.train
+    if fraction == 1:
+        return rows
+    wanted = max(1, round(fraction * len(rows)))
+    codes = np.zeros(len(rows), np.int64)
+    if partition.task == "classification":
+        codes = np.unique(partition.labels[rows], return_inverse=True)[1].astype(np.int64)
+    else:
+        wanted = min(len(rows), max(FEWEST, wanted))
+    if partition.groups is None:
+        return rows[stratified_share(codes, wanted, seed)]
+    return rows[grouped_share(codes, [partition.groups[row] for row in rows], wanted, seed)]
+
+
+def label_efficiency(
+    features: Mapping[str, Array], partition: Partition, fractions: Sequence[float], draws: int = DRAWS
+) -> dict[str, Any]:
+    """The scores of probes that get a share of the labels, for every encoder, and what pretraining saves.
+
+    `features` are those of every encoder, (N, d) each. All labels are always among the shares: that is the usual probe.
+    Encoders get the same labels in every draw, and the test part is always the whole one. The result holds for every
+    probe and share the mean score, its 95 % interval over draws (Student's t; of one draw: none) and all scores.
+    """
+    shares = sorted({*fractions, 1.0})
+    points: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in features}
+    for share in shares:
+        chosen = [draw_labels(partition, share, seed) for seed in range(draws if share < 1 else 1)]
+        for encoder, of_encoder in features.items():
+            found = [_scores(of_encoder, dataclasses.replace(partition, train=rows)) for rows in chosen]
+            for probe in SHOWN_PROBES:
+                scored = [(len(rows), one[probe]) for rows, one in zip(chosen, found, strict=True) if probe in one]
+                if scored:
+                    points[encoder].setdefault(probe, []).append(_point(share, scored))
+    return {"labels": len(partition.train), "draws": draws, "points": points, "saved": _saved(points, partition)}
+
+
+def _scores(features: Array, partition: Partition) -> dict[str, float]:
+    """Scores by probe; none where the labels of a draw are too much alike to train on."""
+    try:
+        return {name: float(result) for name, result in run_probes(features, partition).items()}
+    except InputError:
+        return {}
+
+
+def _point(share: float, scored: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    counts, scores = zip(*scored, strict=True)
+    mean, half = float(np.mean(scores)), None
+    if len(scores) > 1:
+        from scipy.stats import t
+
+        half = float(t.ppf(0.975, len(scores) - 1) * np.std(scores, ddof=1) / math.sqrt(len(scores)))
+    return {
+        "fraction": share,
+        "labels": round(float(np.mean(counts))),
+        "mean": mean,
+        "interval": None if half is None else [mean - half, mean + half],
+        "scores": list(scores),
+    }
+
+
+def _saved(points: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], partition: Partition) -> dict[str, Any]:
+    """At which share of the labels the trained encoder is as good as the untrained one with all of them."""
+    trained, untrained = (points.get(name, {}) for name in ("trained", "untrained"))
+    probe = next((name for name in SHOWN_PROBES if name in trained and name in untrained), None)
+    if probe is None:
+        return {}
+    target, all_labels = untrained[probe][-1]["mean"], len(partition.train)
+    curve = trained[probe]
+    share, at_most = equal_share([(point["fraction"], point["mean"]) for point in curve], target)
+    title, score = METRICS[probe].short, METRICS[probe].text(target)
+    unit = " %" if METRICS[probe].percent else ""
+    goal = f"the {title} of the untrained encoder with all {all_labels} labels ({score}{unit})"
+    if share is None:
+        text = f"No saving of labels shows: with all of them the trained encoder does not reach {goal}."
+    else:
+        how = "at most " if at_most else "about "
+        count = curve[0]["labels"] if at_most else max(1, round(share * all_labels))
+        text = f"The trained encoder reaches {goal} with {how}{count} of the labels ({count / all_labels:.0%})."
+    return {"probe": probe, "fraction": share, "at_most": at_most, "target": target, "text": text}
+
+
+def equal_share(curve: Sequence[tuple[float, float]], target: float) -> tuple[float | None, bool]:
+    """The first share at which a curve of (share, score) reaches a score, and whether it does so from the start.
+
+    Between two points the score is taken to be linear in the logarithm of the share.
+
+    >>> share, _ = equal_share([(0.01, 0.2), (0.1, 0.4), (1.0, 0.8)], 0.3)
+    >>> round(share, 4)
+    0.0316
+    >>> equal_share([(0.5, 0.2), (1.0, 0.4)], 0.1), equal_share([(0.5, 0.2), (1.0, 0.4)], 0.5)
+    ((0.5, True), (None, False))
+    """
+    if curve[0][1] >= target:
+        return curve[0][0], True
+    for (low, worse), (high, better) in itertools.pairwise(curve):
+        if better >= target:
+            part = (target - worse) / (better - worse)
+            return math.exp(math.log(low) + part * (math.log(high) - math.log(low))), False
+    return None, False

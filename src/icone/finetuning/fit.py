@@ -1,0 +1,222 @@
+"""The loop of fine-tuning: epochs with a validation part, the best one kept, a state on disk after each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icone.config import FinetuneConfig
+from icone.data import Dataset, Loader
+from icone.errors import InputError, InterruptedRun, TrainingError
+from icone.finetuning.classifier import Classifier, outputs_of
+from icone.finetuning.label_code import LabelCode
+from icone.nn.batchnorm import MovingStatistics, plain_state_dict
+from icone.recipe import ContinuedSettings, adamw_settings, parameter_groups
+from icone.run import misfit, read_tensors, write_tensors
+from icone.training.context import seed_random_numbers
+from icone.training.optimizer import build_adamw, encoder_scales, set_learning_rate
+from icone.training.progress import Display
+from icone.training.signals import watch_signals
+from icone.views import Views
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a network learns: samples and targets that train it, those that choose its epoch, and the views."""
+
+    code: LabelCode
+    train: Dataset
+    targets: Tensor
+    val: Dataset | None
+    val_targets: Tensor | None
+    views: Views
+    """Whose `plain` views are those of evaluation."""
+    augment: bool
+
+
+@dataclass
+class Progress:
+    """How far a fine-tuning is: rows of the history, and the weights of the best epoch so far."""
+
+    history: list[Row] = field(default_factory=list)
+    best_epoch: int = -1
+    best: dict[str, Tensor] = field(default_factory=dict)
+
+    def note(self, row: Row, weights: dict[str, Tensor]) -> None:
+        """Add an epoch, and keep its weights if it is the best; without a validation part the last one is."""
+        self.history.append(row)
+        if self.best_epoch < 0 or _rank(row) > _rank(self.history[self.best_epoch]) or "val_loss" not in row:
+            self.best_epoch = row["epoch"]
+            self.best = {name: tensor.detach().cpu().clone() for name, tensor in weights.items()}
+
+    def is_over(self, config: FinetuneConfig) -> bool:
+        done = len(self.history)
+        return done >= config.epochs or done - 1 - self.best_epoch >= config.patience
+
+
+def _rank(row: Row) -> tuple[float, float]:
+    """Better epochs rank higher: by balanced accuracy where classes are learned, then by the loss."""
+    return row.get("val_balanced_accuracy", 0.0), -row.get("val_loss", 0.0)
+
+
+def fit(
+    classifier: Classifier,
+    task: Task,
+    config: FinetuneConfig,
+    rates: ContinuedSettings,
+    state_file: Path,
+    *,
+    smallest_batch: int = 1,
+    display: Display,
+    resume: bool = False,
+    after_epoch: Callable[[list[Row]], None] = lambda history: None,
+) -> Progress:
+    """Train until the validation part gets no better; what comes back holds the weights of the best epoch.
+
+    AdamW of the recipe; the learning rate of the encoder is `rates.lr_scale` times that of the linear layer and falls
+    by `rates.layer_decay` from layer to layer; warm-up, then a cosine to zero. The state is saved after every epoch.
+    With `resume` the loop goes on after the last one, bit for bit as if it had never stopped.
+    """
+    device = classifier.device
+    loader = Loader(
+        task.train, min(config.batch_size, len(task.train)), config.seed, device, smallest_batch=smallest_batch
+    )
+    groups = parameter_groups(
+        classifier,
+        batch_size=loader.batch_size,
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        undecayed=[p for p in classifier.parameters() if p.dim() < 2],  # biases and scales, as is usual
+        lr_scales=encoder_scales(classifier.encoder, rates),
+    )
+    base = adamw_settings(config.lr, loader.batch_size).lr
+    loop = _Loop(classifier, task, config, loader, build_adamw(groups, base, device), base, rates.warmup)
+    seed_random_numbers(config.seed, device)
+    progress = _restore(loop, state_file) if resume and state_file.is_file() else Progress()
+    steps = len(loader.sizes)
+    with display, watch_signals() as wish:
+        display.start(len(progress.history) * steps, config.epochs * steps, config.epochs)
+        while not progress.is_over(config):
+            row = loop.epoch(len(progress.history), display, lambda: wish.requested)
+            progress.note(row, plain_state_dict(classifier))
+            _save(loop, progress, state_file)
+            after_epoch(progress.history)
+            display.end_epoch(row)
+    return progress
+
+
+class _Loop:
+    """One epoch after the other."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        task: Task,
+        config: FinetuneConfig,
+        loader: Loader,
+        optimizer: torch.optim.AdamW,
+        base: float,
+        warmup: float,
+    ) -> None:
+        self.classifier, self.task, self.config, self.loader = classifier, task, config, loader
+        self.optimizer, self.base, self.warmup = optimizer, base, warmup
+        self.targets = task.targets.to(loader.device)
+        self.batch_norms = MovingStatistics(classifier)
+
+    def epoch(self, number: int, display: Display, interrupted: Callable[[], bool]) -> Row:
+        """Train on every sample once, then measure the validation part; the row of the history."""
+        began, seen = time.monotonic(), 0
+        total = torch.zeros((), dtype=torch.float64, device=self.loader.device)
+        self.classifier.train()
+        self.loader.begin(number)
+        steps = len(self.loader.sizes)
+        try:
+            for step, size in enumerate(self.loader.sizes):
+                if interrupted():
+                    raise InterruptedRun(f"interrupted after {number} epochs, which are saved")
+                self.loader.advance([size])
+                batch = self.loader.take(0, size)
+                done = number * steps + step
+                total += self._step(batch.images, batch.index, done / (self.config.epochs * steps)) * size
+                seen += size
+                if step % 16 == 0 or step + 1 == steps:  # reading the loss waits for the device
+                    speed = seen / (time.monotonic() - began)
+                    display.refresh(done + 1, number, {"loss": float(total) / seen}, speed)
+        finally:
+            self.loader.end()
+        row: Row = {"epoch": number, "loss": float(total) / seen, **self._validation()}
+        if not all(math.isfinite(value) for value in row.values()):
+            raise TrainingError(f"the loss is not finite in epoch {number + 1}: a smaller --lr may help")
+        seconds = time.monotonic() - began
+        return {**row, "seconds": seconds, "instances_per_second": seen / seconds}
+
+    def _step(self, images: Tensor, index: Tensor, progress: float) -> Tensor:
+        set_learning_rate(self.optimizer, self.base, torch.tensor(progress), self.warmup)
+        views = self.task.views
+        seen = views(images, 1)[:, 0] if self.task.augment else views.plain(images)
+        self.batch_norms.begin()
+        loss = self.task.code.loss(self.classifier(seen), self.targets[index])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.batch_norms.update()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _validation(self) -> dict[str, float]:
+        if self.task.val is None or self.task.val_targets is None:
+            return {}
+        outputs = outputs_of(self.classifier, self.task.views, self.task.val, self.config.batch_size)
+        return self.task.code.quality(outputs, self.task.val_targets)
+
+
+def _tensors(loop: _Loop) -> dict[str, Tensor]:
+    names = {id(p): name for name, p in loop.classifier.named_parameters()}
+    moments = {f"{names[id(p)]}/{key}": t for p, entries in loop.optimizer.state.items() for key, t in entries.items()}
+    random = {"cpu": torch.get_rng_state()}
+    if loop.loader.device.type == "cuda":
+        random["cuda"] = torch.cuda.get_rng_state(loop.loader.device)
+    return {
+        **{f"network/{name}": t for name, t in loop.classifier.state_dict().items()},
+        **{f"optimizer/{name}": t for name, t in moments.items()},
+        **{f"random/{name}": t for name, t in random.items()},
+    }
+
+
+def _save(loop: _Loop, progress: Progress, path: Path) -> None:
+    tensors = {name: t.detach().clone() for name, t in _tensors(loop).items()}
+    best = {f"best/{name}": t for name, t in progress.best.items()}
+    write_tensors(path, {**tensors, **best}, {"history": progress.history, "best_epoch": progress.best_epoch})
+
+
+def _restore(loop: _Loop, path: Path) -> Progress:
+    """Put the network, the moments and the random state of a saved epoch in their place."""
+    tensors, about = read_tensors(path)
+    own = _tensors(loop)
+    found = {name: t for name, t in tensors.items() if not name.startswith("best/")}
+    is_random = "random/cuda"  # a state of another kind of device lacks it, or has it
+    if wrong := misfit(
+        {n: t for n, t in own.items() if n != is_random}, {n: t for n, t in found.items() if n != is_random}
+    ):
+        raise InputError(f"{path} does not fit these settings and data: {wrong}; begin anew under another --out")
+    part = {kind: {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)} for kind in KINDS}
+    loop.classifier.load_state_dict(part["network/"])
+    parameters = dict(loop.classifier.named_parameters())
+    for key, tensor in part["optimizer/"].items():
+        name, entry = key.rsplit("/", 1)
+        loop.optimizer.state[parameters[name]][entry].copy_(tensor)
+    torch.set_rng_state(part["random/"]["cpu"])
+    if loop.loader.device.type == "cuda" and "cuda" in part["random/"]:
+        torch.cuda.set_rng_state(part["random/"]["cuda"], loop.loader.device)
+    return Progress(history=about["history"], best_epoch=about["best_epoch"], best=part["best/"])
+
+
+KINDS = ("network/", "optimizer/", "random/", "best/")

@@ -1,0 +1,78 @@
+"""Which of the labelled training samples decide when fine-tuning stops."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from icone.data import grouped_split, stratified_split
+from icone.evaluation.assessment import Partition
+
+Rows = npt.NDArray[np.int64]
+
+
+def hold_out(
+    partition: Partition, fraction: float, seed: int, assigned: Sequence[str] | None = None
+) -> tuple[Rows, Rows, str]:
+    """Rows that train and rows that validate, and a sentence on how they were chosen.
+
+    Of a source with a column `split` (`assigned`, one per row), the labelled samples of val validate, if there are any.
+    Else a share of the training rows does: classes in proportion, no group on both sides. A class with one sample
+    stays in training. The second part is empty where nothing can be held out.
+    """
+    own = _assigned_val(partition, assigned)
+    if len(own):
+        return partition.train, own, f"{len(own)} samples that the column split calls val decide when to stop"
+    nothing = partition.train, partition.train[:0], "no part is held out to decide when to stop: all epochs are trained"
+    if not fraction:
+        return nothing
+    rows, labels = partition.train, partition.labels[partition.train]
+    codes = np.zeros(len(rows), np.int64)
+    if partition.task == "classification":
+        codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    if partition.groups is not None:
+        groups = [partition.groups[row] for row in rows]
+        if len(set(groups)) < 2:
+            return nothing
+        train, val = (rows[part] for part in grouped_split(codes, groups, fraction, seed))
+        how = "groups kept together"
+    else:
+        several = np.flatnonzero(np.bincount(codes)[codes] > 1)
+        if len(several) < 2:
+            return nothing
+        val = rows[several[stratified_split(codes[several], fraction, seed)[1]]]
+        train = np.setdiff1d(rows, val)
+        how = "stratified" if partition.task == "classification" else "drawn at random"
+    if partition.task == "classification" and len(set(partition.labels[train])) < len(set(labels)):
+        return nothing  # whole groups would take a class out of training
+    return train, val, f"{len(val)} of {len(rows)} training samples decide when to stop ({how})"
+
+
+def _assigned_val(partition: Partition, assigned: Sequence[str] | None) -> Rows:
+    """Labelled rows that a source assigns to val; none of a group that trains or tests."""
+    if assigned is None:
+        return np.array([], dtype=np.int64)
+    used = {*partition.train.tolist(), *partition.test.tolist()}
+    rows = [row for row, part in enumerate(assigned) if part == "val" and partition.labels[row] and row not in used]
+    if partition.task == "classification":
+        known = set(partition.labels[partition.train])
+        rows = [row for row in rows if partition.labels[row] in known]
+    if partition.groups is not None:
+        taken = {partition.groups[row] for row in used}
+        rows = [row for row in rows if partition.groups[row] not in taken]
+    return np.array(rows, dtype=np.int64)
+
+
+def compact(partition: Partition, train: Rows) -> Partition:
+    """The partition of the samples in `train` followed by the test part, and nothing else."""
+    rows = np.concatenate([train, partition.test])
+    return dataclasses.replace(
+        partition,
+        train=np.arange(len(train)),
+        test=np.arange(len(train), len(rows)),
+        labels=partition.labels[rows],
+        groups=None if partition.groups is None else [partition.groups[row] for row in rows],
+    )

@@ -1,0 +1,112 @@
+"""Labels as tensors, what a network answers, and how the two are compared: classes, numbers, several labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from icone.data.targets import SEPARATOR, Task, label_set
+from icone.evaluation.assessment import Partition, Result
+from icone.evaluation.inputs import FloatArray
+from icone.evaluation.multilabel import multilabel_result
+from icone.evaluation.probes import classification_result, sorted_classes
+from icone.evaluation.regression import regression_result
+
+YES = 0.5
+"""Probability from which on a sample is said to have a label."""
+
+
+@dataclass(frozen=True)
+class LabelCode:
+    """What the outputs of a network mean.
+
+    Classes: one output each, softmax. Several labels: one output each, sigmoid. Numbers: one output, in units of the
+    standard deviation of the training labels, from their mean.
+    """
+
+    task: Task
+    names: tuple[str, ...] = ()
+    mean: float = 0.0
+    std: float = 1.0
+
+    @classmethod
+    def of(cls, task: Task, labels: Sequence[str]) -> LabelCode:
+        """The code of these training labels."""
+        if task == "regression":
+            numbers = np.array(labels, dtype=np.float64)
+            return cls(task, (), float(numbers.mean()), float(numbers.std()) or 1.0)
+        if task == "multilabel":
+            return cls(task, tuple(sorted(set().union(*map(label_set, labels)))))
+        return cls(task, sorted_classes(labels))
+
+    @property
+    def outputs(self) -> int:
+        return len(self.names) or 1
+
+    def encode(self, labels: Sequence[str]) -> Tensor:
+        """Targets: classes (N,), numbers (N,), or 0 and 1 (N, labels). An unknown class is -1, which no loss counts."""
+        if self.task == "regression":
+            return torch.tensor([(float(text) - self.mean) / self.std for text in labels])
+        if self.task == "multilabel":
+            return torch.tensor([[float(name in label_set(text)) for name in self.names] for text in labels])
+        codes = {name: code for code, name in enumerate(self.names)}
+        return torch.tensor([codes.get(text, -1) for text in labels])
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy, binary cross-entropy over all labels, or squared error, as the task is."""
+        if self.task == "regression":
+            return F.mse_loss(outputs[:, 0], targets)
+        if self.task == "multilabel":
+            return F.binary_cross_entropy_with_logits(outputs, targets)
+        return F.cross_entropy(outputs, targets, ignore_index=-1)
+
+    def decode(self, outputs: Tensor) -> FloatArray:
+        """Probabilities (N, names), or numbers (N,) in the units of the labels."""
+        outputs = outputs.double()
+        if self.task == "regression":
+            values = outputs[:, 0] * self.std + self.mean
+        else:
+            values = outputs.sigmoid() if self.task == "multilabel" else outputs.softmax(dim=1)
+        found: FloatArray = values.cpu().numpy()
+        return found
+
+    def say(self, answers: FloatArray) -> list[Any]:
+        """What is predicted: the likeliest class, the number, or the labels with a probability of a half or more.
+
+        >>> LabelCode("multilabel", ("cyst", "stone")).say(np.array([[0.9, 0.6], [0.1, 0.2]]))
+        ['cyst|stone', '|']
+        """
+        if self.task == "regression":
+            return [float(number) for number in answers]
+        if self.task == "multilabel":
+            chosen = [[n for n, p in zip(self.names, row, strict=True) if p >= YES] for row in answers]
+            return [SEPARATOR.join(names) or SEPARATOR for names in chosen]
+        return [self.names[code] for code in answers.argmax(axis=1)]
+
+    def score(self, answers: FloatArray, partition: Partition) -> Result:
+        """The scores of `icone evaluate` for answers on the test part."""
+        train, test = (partition.labels[rows].tolist() for rows in (partition.train, partition.test))
+        if self.task == "regression":
+            return regression_result(answers, np.array(test, dtype=np.float64), len(train))
+        if self.task == "multilabel":
+            known, truth = ([label_set(text) for text in part] for part in (train, test))
+            return multilabel_result(known, truth, lambda name, _: answers[:, self.names.index(name)], [])
+        return classification_result(train, test, self.names, answers, minority=partition.minority)
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """What decides which epoch is kept, from outputs on the validation part: its loss, and of classes more.
+
+        Balanced accuracy comes before the loss: cross-entropy grows with certainty while classes still get better.
+        """
+        loss = {"val_loss": float(self.loss(outputs, targets))}
+        if self.task != "classification":
+            return loss
+        right, known = outputs.argmax(dim=1) == targets, targets[targets >= 0]
+        recalls = [right[targets == code].double().mean() for code in known.unique()]
+        return {**loss, "val_balanced_accuracy": float(torch.stack(recalls).mean())}

@@ -1,0 +1,98 @@
+"""Probes with few labels: what is drawn, what all labels give, and how many labels are saved."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import icone
+from icone.api.evaluate import efficiency_table, score_sentences
+from icone.cli import main
+from icone.evaluation.assessment import Partition, run_probes
+from icone.evaluation.label_efficiency import draw_labels, label_efficiency
+from icone.report.content import run_content
+
+
+def partition(groups: bool = False) -> Partition:
+    labels = np.array(["a"] * 80 + ["b"] * 20 + ["c"] * 2 + ["a", "b"] * 20)
+    names = [f"g{row // 2}" for row in range(len(labels))] if groups else None
+    return Partition(np.arange(102), np.arange(102, 142), labels, groups=names)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+def test_draws_are_stratified_and_nested(share: float) -> None:
+    parts = partition()
+    rows, larger = draw_labels(parts, share, 3), draw_labels(parts, 1.0, 3)
+    counts = {name: int((parts.labels[rows] == name).sum()) for name in "abc"}
+    for name, members in {"a": 80, "b": 20, "c": 2}.items():
+        assert counts[name] == pytest.approx(max(1, share * members), abs=1)
+        assert counts[name] >= 1
+    assert len(rows) == max(3, round(share * 102))
+    assert set(rows) <= set(larger)
+    assert rows.tolist() != draw_labels(parts, share, 4).tolist()
+
+
+def test_whole_groups_are_drawn() -> None:
+    parts = partition(groups=True)
+    for seed in range(5):
+        rows = draw_labels(parts, 0.2, seed)
+        assert set(parts.labels[rows]) == {"a", "b", "c"}
+        assert all(row ^ 1 in rows for row in rows)  # rows 2k and 2k + 1 are one group
+        assert abs(len(rows) - 20) <= 4
+
+
+def test_all_labels_are_the_usual_probe_and_more_labels_are_better() -> None:
+    parts = partition()
+    rng = np.random.default_rng(0)
+    means = {"a": 0.0, "b": 1.0, "c": 3.0}
+    signal = np.array([means[name] for name in parts.labels])[:, None]
+    trained = (signal + rng.normal(size=(142, 6))).astype(np.float32)
+    untrained = (0.3 * signal + rng.normal(size=(142, 6))).astype(np.float32)
+    found = label_efficiency({"trained": trained, "untrained": untrained}, parts, [0.1, 0.5])
+    for name, features in (("trained", trained), ("untrained", untrained)):
+        usual = run_probes(features, parts)
+        for probe in ("linear_probe", "knn_5"):
+            assert found["points"][name][probe][-1]["mean"] == float(usual[probe])
+    points = found["points"]["trained"]["linear_probe"]
+    assert [point["fraction"] for point in points] == [0.1, 0.5, 1.0]
+    assert points[0]["mean"] < points[-1]["mean"]
+    by_hand = [
+        float(run_probes(trained, Partition(draw_labels(parts, 0.1, seed), parts.test, parts.labels))["linear_probe"])
+        for seed in range(10)
+    ]
+    assert points[0]["scores"] == by_hand
+    half = 2.262157 * np.std(by_hand, ddof=1) / np.sqrt(10)  # Student's t with 9 degrees of freedom
+    assert points[0]["interval"] == pytest.approx([np.mean(by_hand) - half, np.mean(by_hand) + half], abs=1e-6)
+    share = found["saved"]["fraction"]
+    assert share is not None
+    assert share < 1
+    swapped = label_efficiency({"trained": untrained, "untrained": trained}, parts, [0.5])
+    assert swapped["saved"]["fraction"] is None
+    assert "No saving of labels" in swapped["saved"]["text"]
+
+
+def test_from_the_command_line_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = Console(file=io.StringIO())
+    out = tmp_path / "run"
+    run = icone.pretrain("synthetic:gaussians@x60", features=8, epochs=2, probe_every=0, out=out, console=quiet)
+    words = ["evaluate", str(out), "--device", "cpu", "--geometry-instances", "0", "--label-fractions"]
+    assert main([*words, "0.1"]) == 0
+    printed = capsys.readouterr().out
+    assert "±" in printed
+    assert "of the untrained encoder with all 48 labels" in printed
+    result = run.result
+    assert result is not None
+    table = efficiency_table(result)
+    assert table is not None
+    assert table.row_count == 2
+    assert any("labels" in sentence for sentence in score_sentences(result))
+    points = result["label_efficiency"]["points"]["untrained"]["linear_probe"]
+    assert points[-1]["mean"] == result["untrained"]["linear_probe"]["balanced_accuracy"]
+    shown = run_content(run, name="run", projections=("pca",), thumbnails=False)["label_efficiency"]
+    assert {curve["encoder"] for curve in shown["curves"]} == {"trained", "untrained"}
+    assert shown["text"] == result["label_efficiency"]["saved"]["text"]
+    assert main([*words, "2"]) == 2

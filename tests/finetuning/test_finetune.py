@@ -1,0 +1,247 @@
+"""Fine-tuning against loops written out, another library, and its own promises: splits, resume, the best epoch."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from safetensors.torch import load_file
+from sklearn.metrics import balanced_accuracy_score, r2_score
+
+import icone
+from icone.api.finetune_table import finetune_table
+from icone.cli import main
+from icone.config import FinetuneConfig
+from icone.data import Loader
+from icone.errors import InputError
+from icone.evaluation.assessment import Partition
+from icone.finetuning.classifier import Classifier
+from icone.finetuning.fit import Progress
+from icone.finetuning.holdout import hold_out
+from icone.finetuning.label_code import LabelCode
+from icone.recipe import adamw_settings
+from icone.run import Run
+
+QUICK: dict[str, Any] = {"epochs": 3, "scratch": False}
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("runs") / "points"
+    return icone.pretrain("synthetic:gaussians@x60", features=8, epochs=2, probe_every=0, out=out, console=quiet())
+
+
+def finetune(run: Run, out: Path, **settings: Any) -> Any:
+    return icone.finetune(run, out=out, device="cpu", console=quiet(), **(QUICK | settings))
+
+
+def test_a_frozen_encoder_is_a_logistic_regression_by_adamw(run: Run, tmp_path: Path) -> None:
+    """The same linear layer, on standardised features of `icone.embed`, trained in a loop of its own."""
+    found = finetune(run, tmp_path / "out", freeze=1.0, augment="none", val_fraction=0.0, epochs=4, weight_decay=0.1)
+    record = json.loads((tmp_path / "out" / "config.json").read_text())
+    table = icone.embed(run, device="cpu", console=quiet()).set_index("id").loc[record["parts"]["train"]]
+    x = torch.tensor(table.filter(regex=r"^f\d+$").to_numpy(np.float32))
+    names = sorted(set(table["label"]), key=int)
+    y = torch.tensor([names.index(label) for label in table["label"]])
+    std = x.std(dim=0, correction=0)
+    x = (x - x.mean(dim=0)) / std.clamp(min=0.1 * float(std.square().mean().sqrt()))
+    layer = torch.nn.Linear(x.shape[1], len(names))
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    settings = adamw_settings(1e-3, 16)
+    groups = [{"params": [layer.weight], "weight_decay": 0.1}, {"params": [layer.bias], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+    steps = [rows for epoch in range(4) for rows in _order(len(x), epoch).split(16)]
+    for number, rows in enumerate(steps):
+        part = number / len(steps)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr * 0.5 * (1 + np.cos(np.pi * part)) * min(part / 0.05, 1)
+        optimizer.zero_grad()
+        F.cross_entropy(layer(x[rows]), y[rows]).backward()
+        optimizer.step()
+    weights = load_file(tmp_path / "out" / "classifier.safetensors")
+    assert layer.weight.abs().max() > 1e-3
+    assert torch.allclose(weights["head.weight"], layer.weight, atol=1e-6)
+    assert torch.allclose(weights["head.bias"], layer.bias, atol=1e-6)
+    before = icone.load_encoder(run).encoder.state_dict()
+    assert all(torch.equal(weights[f"encoder.{name}"], tensor) for name, tensor in before.items())
+    assert found.result["training"]["fine_tuned"] == {"epochs": 4, "best_epoch": 4}
+
+
+def _order(samples: int, epoch: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng([0, epoch]).permutation(samples))
+
+
+def test_the_scores_are_those_of_the_predictions(run: Run, tmp_path: Path) -> None:
+    found = finetune(run, tmp_path / "out", epochs=8, scratch=True)
+    assert found.result.keys() >= {"fine_tuned", "probe", "from_scratch", "comparison", "data"}
+    assert {row["network"] for row in found.history} == {"fine_tuned", "from_scratch"}
+    record = json.loads((tmp_path / "out" / "config.json").read_text())
+    labels = icone.embed(run, device="cpu", console=quiet()).set_index("id")["label"]
+    assert main(["predict", str(tmp_path / "out"), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]) == 0
+    said = pd.read_csv(tmp_path / "p.csv", dtype={"id": str, "prediction": str}).set_index("id")
+    assert np.allclose(said.filter(like="p_").sum(axis=1), 1)
+    test = record["parts"]["test"]
+    score = balanced_accuracy_score(labels[test], said["prediction"][test])
+    assert found.result["fine_tuned"]["balanced_accuracy"] == pytest.approx(score)
+    probe = icone.evaluate(run, device="cpu", geometry_instances=0, untrained=False, console=quiet())
+    assert found.result["probe"] == probe["trained"]["linear_probe"]
+    assert sorted(test) == sorted(set(said.index) - set(record["parts"]["train"]) - set(record["parts"]["val"]))
+
+
+def test_it_goes_on_where_it_was_killed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"epochs": 5, "patience": 5, "scratch": True}
+    whole = finetune(run, tmp_path / "whole", **settings)
+    count, begin = 0, Loader.begin
+
+    def killed(self: Loader, epoch: int, start: int = 0) -> None:
+        nonlocal count
+        count += 1
+        if count in (3, 8):  # in the first network, and after a resume in the second
+            raise KeyboardInterrupt
+        begin(self, epoch, start)
+
+    monkeypatch.setattr(Loader, "begin", killed)
+    for resume in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            finetune(run, tmp_path / "cut", **settings, resume=resume)
+    again = finetune(run, tmp_path / "cut", **settings, resume=True)
+    assert again.result == whole.result
+    ours, theirs = (load_file(tmp_path / name / "classifier.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert not list((tmp_path / "cut" / "state").glob("*.safetensors"))
+    with pytest.raises(InputError, match="--lr"):
+        finetune(run, tmp_path / "cut", **settings, lr=0.1, resume=True)
+    with pytest.raises(InputError, match="--resume"):
+        finetune(run, tmp_path / "cut", **settings)
+
+
+def test_the_best_epoch_is_kept_and_patience_ends() -> None:
+    progress, config = Progress(), FinetuneConfig(epochs=20, patience=2)
+    scores = [(0.5, 1.0), (0.8, 0.9), (0.8, 0.7), (0.7, 0.1), (0.8, 0.8)]
+    for epoch, (accuracy, loss) in enumerate(scores):
+        assert not progress.is_over(config)
+        row = {"epoch": epoch, "val_balanced_accuracy": accuracy, "val_loss": loss}
+        progress.note(row, {"w": torch.full((1,), float(epoch))})
+    assert progress.is_over(config)
+    assert progress.best_epoch == 2  # the highest accuracy, and of these the lowest loss
+    assert progress.best["w"].item() == 2
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.3])
+def test_no_group_is_on_two_sides(run: Run, tmp_path: Path, fraction: float) -> None:
+    ids = list(icone.embed(run, device="cpu", console=quiet())["id"])
+    groups = {name: f"patient {i // 3}" for i, name in enumerate(ids)}
+    finetune(run, tmp_path / "out", groups=groups, fraction=fraction)
+    parts = json.loads((tmp_path / "out" / "config.json").read_text())["parts"]
+    sides = [{groups[name] for name in parts[part]} for part in ("train", "val", "test")]
+    assert all(sides)
+    assert not sides[0] & sides[1]
+    assert not sides[0] & sides[2]
+    assert not sides[1] & sides[2]
+
+
+def test_the_validation_part_has_every_class_that_can_spare_a_sample() -> None:
+    labels = np.array(list("aaaaaaaabbbbc"))
+    partition = Partition(np.arange(13), np.array([], dtype=np.int64), labels)
+    train, val, _ = hold_out(partition, 0.25, seed=0)
+    assert set(labels[val]) == {"a", "b"}
+    assert set(labels[train]) == {"a", "b", "c"}
+    assert sorted([*train, *val]) == list(range(13))
+    assigned = ["train"] * 10 + ["val"] * 3
+    kept = Partition(np.arange(10), np.array([], dtype=np.int64), labels)
+    assert hold_out(kept, 0.25, 0, assigned)[1].tolist() == [10, 11]  # nobody could learn c
+    assert len(hold_out(partition, 0.0, 0)[1]) == 0
+
+
+def test_regression_and_several_labels(run: Run, tmp_path: Path) -> None:
+    table = icone.embed(run, device="cpu", console=quiet())
+    f0 = table["f0"].to_numpy()
+    numbers = dict(zip(table["id"], (10 + 5 * f0).astype(float), strict=True))
+    found = finetune(run, tmp_path / "age", labels=numbers, task="regression", epochs=30, lr=1e-2)
+    record = json.loads((tmp_path / "age" / "config.json").read_text())
+    said = found.predict(console=quiet()).set_index("id")["prediction"]
+    test = record["parts"]["test"]
+    score = r2_score([numbers[name] for name in test], said[test])
+    assert found.result["fine_tuned"]["r2"] == pytest.approx(score, abs=1e-4)
+    assert score > 0.5
+    two = np.stack([f0 > np.median(f0), table["f1"] > table["f1"].median()], axis=1).astype(int)
+    found = finetune(run, tmp_path / "two", labels=two, epochs=30, lr=1e-2)
+    assert found.code.task == "multilabel"
+    assert found.result["fine_tuned"]["auroc"] > 0.8
+    assert found.predict(console=quiet()).filter(like="p_").shape == (60, 2)
+
+
+def test_freezing_keeps_the_first_layers(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"encoder": "resnet10t", "size": 32, "epochs": 1, "probe_every": 0, "batch_size": 4}
+    out = tmp_path / "cells"
+    run = icone.pretrain("synthetic:cells@32x24", **settings, out=out, device="cpu", console=quiet())
+    finetune(run, tmp_path / "out", freeze=0.5, epochs=1, val_fraction=0.0, warmup=0.0, batch_size=4)
+    before = icone.load_encoder(run).encoder.state_dict()
+    after = load_file(tmp_path / "out" / "classifier.safetensors")
+    same = {name: torch.equal(after[f"encoder.{name}"], before[name]) for name in before}
+    assert same["conv1.0.weight"]
+    assert same["bn1.running_mean"]
+    assert same["layer1.0.conv1.weight"]
+    assert not same["layer4.0.conv1.weight"]
+    assert not same["layer4.0.bn1.running_mean"]
+    classifier = icone.load_classifier(tmp_path / "out")
+    assert classifier(np.zeros((2, 3, 32, 32), np.uint8)).shape == (2, len(classifier.code.names))
+
+
+def test_frozen_layers_stay_in_evaluation_mode() -> None:
+    encoder = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+    encoder.num_features = 4  # type: ignore[assignment]
+    classifier = Classifier(encoder, 2)
+    classifier.freeze(1.0)
+    classifier.train()
+    assert classifier.head.training
+    assert not encoder[1].training
+    assert [name for name, p in classifier.named_parameters() if p.requires_grad] == ["head.weight", "head.bias"]
+
+
+def test_the_pretrained_run_is_left_alone(run: Run, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(InputError, match="stays as it is"):
+        finetune(run, run.folder)
+    finetune(run, tmp_path / "out")
+    assert all(path.read_bytes() == content for path, content in before.items())
+    with pytest.raises(InputError, match="icone predict"):
+        icone.load_encoder(tmp_path / "out")
+    with pytest.raises(InputError, match="not a folder of icone finetune"):
+        icone.load_classifier(run.folder)
+
+
+def test_losses_are_those_of_the_tasks() -> None:
+    numbers = LabelCode.of("regression", ["1", "3"])
+    assert numbers.decode(torch.tensor([[1.0]])) == [3.0]  # mean 2, standard deviation 1
+    assert float(numbers.loss(torch.tensor([[0.0], [0.0]]), numbers.encode(["1", "5"]))) == pytest.approx((1 + 9) / 2)
+    classes = LabelCode.of("classification", ["10", "9", "9"])
+    assert classes.names == ("9", "10")
+    assert classes.encode(["10", "?"]).tolist() == [1, -1]
+    outputs = torch.tensor([[2.0, 0.0], [0.0, 2.0], [0.0, 2.0]])
+    assert classes.quality(outputs, torch.tensor([0, 0, 1]))["val_balanced_accuracy"] == 0.75
+
+
+def test_the_command_line_says_what_is_better(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["finetune", str(run.folder), "--out", str(tmp_path / "out"), "--epochs", "2", "--device", "cpu"]
+    assert main([*words, "--fraction", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "from scratch" in printed
+    assert "linear probe" in printed
+    assert "icone predict" in printed
+    assert main([*words, "--freeze", "2"]) == 2
+    assert "--freeze" in capsys.readouterr().err
+    assert finetune_table(json.loads((tmp_path / "out" / "result.json").read_text())).row_count == 3
