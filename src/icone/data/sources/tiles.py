@@ -177,8 +177,8 @@ def _notes(source: TilesSource, count: int, contents: Sequence[Content]) -> list
     if contents:
         sides = " or ".join(sorted({content.side for content in contents}))
         notes[0] += (
-            f"; {count - len(source):,} are background ({sides}): less than {FOREGROUND:.0%} of the tile lies on the other "
-            "side of Otsu's threshold, or it is constant (--background)"
+            f"; {count - len(source):,} are background ({sides}): less than {FOREGROUND:.0%} of the tile lies on the "
+            "other side of Otsu's threshold, or it is constant (--background)"
         )
     steps = {(one.image.steps, one.image.unit) for one in source.images}
     if len(steps) == 1 and (unit := source.images[0].image.unit):
