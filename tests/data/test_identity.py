@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,7 @@ def test_digests_of_another_version_are_not_compared(tmp_path: Path) -> None:
     saved = load_state(run)
     saved.digest_version, saved.digests = 1, ["0" * 24] * 8
     book = checkpoint.StateBook(**{f: getattr(saved, f) for f in checkpoint.StateBook.__dataclass_fields__})
-    step: Any = object()
+    step: Any = SimpleNamespace(ranks=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "_tensors", lambda _: saved.tensors)
         save_state(run, step, book)

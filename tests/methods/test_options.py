@@ -15,6 +15,7 @@ NUMBERS = [
     for option, default in method_options(method).items()
     if isinstance(default, (int, float)) and not isinstance(default, bool)
 ]
+ZERO_ALLOWED = {"icone": ("out",), "npid": ("negatives",), "simmim": ("mask_patch",)}
 NAMES = [
     (method, option)
     for method in METHODS
@@ -34,10 +35,10 @@ def test_numbers_that_no_method_can_use_are_refused(method: str, option: str, de
     absurd = ["-1", "nan", "inf", "-inf", "1e400", "", "many", "9" * 30, "9" * 5000]
     if isinstance(default, float):  # a finite weight or temperature may be as large as it likes
         absurd = [text for text in absurd if not text.startswith("9")]
-    is_share = "momentum" in option or option in ("warmup", "label_smoothing", "class_share")
+    is_share = "momentum" in option or option in ("warmup", "label_smoothing", "class_share", "mask_ratio", "gamma")
     if is_share:
         absurd += ["2", "1.0001"]
-    elif not option.endswith("weight") and (method, option) != ("icone", "out"):
+    elif not option.endswith("weight") and option not in ZERO_ALLOWED.get(method, ()):
         absurd += ["0"]
     for text in absurd:
         with pytest.raises(InputError, match=f"^method option {option}="):

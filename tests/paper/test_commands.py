@@ -26,7 +26,7 @@ def test_list_and_show(told: Store, tmp_path: Path, capsys: Out) -> None:
     assert "batch-size-3d" in capsys.readouterr().out
     assert main(["paper", "show", "knn-3d", "--out", str(tmp_path), *place]) == 0
     assert "diff." in capsys.readouterr().out
-    assert (tmp_path / "knn-3d" / "knn-3d.csv").read_text().startswith("row,batch_size,k,paper,ours,difference")
+    assert (tmp_path / "knn-3d" / "knn-3d.csv").read_text().startswith("row,batch_size,k,paper,mark,ours,difference")
     assert main(["paper", "show", "knn-3d", "--seeds", "9", "--out", str(tmp_path), "--smoke", *place]) == 0
     assert "*" in capsys.readouterr().out  # two seeds of nine
 

@@ -24,6 +24,8 @@ from icone.views.volume import VolumePipeline
 
 CPU = torch.device("cpu")
 SAMPLES, CLASSES, BATCH = 12, 3, 8
+FEATURE_METHODS = [name for name, method in METHODS.items() if method.reads == "features"]
+"""Those that can train a network without a feature map. The others are means over samples, each with its own mask."""
 
 
 class Pairs(Views):
@@ -75,13 +77,14 @@ def batch(step: int) -> Batch:
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 3])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FEATURE_METHODS)
 def test_five_steps_in_micro_batches_end_with_the_weights_of_the_plain_batch(method: str, micro_batch: int) -> None:
     """Everything that a method keeps: weights, EMA copies, queues, centres, tables, statistics of its heads."""
     plain, parts = make_step(method, None), make_step(method, micro_batch)
     for number in range(5):
-        plain([batch(number)])
-        parts([batch(number)])
+        for step in (plain, parts):
+            torch.manual_seed(number)
+            step([batch(number)])
     expected, found = (step.method.state_dict() for step in (plain, parts))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert parts.meter.means() == pytest.approx(plain.meter.means(), rel=1e-4, abs=1e-6)
@@ -89,7 +92,7 @@ def test_five_steps_in_micro_batches_end_with_the_weights_of_the_plain_batch(met
     assert (expected["encoder.layers.0.weight"] - moved).abs().max() > 3e-4
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FEATURE_METHODS)
 def test_no_more_than_a_micro_batch_is_encoded_at_a_time_and_only_once_where_gradients_add_up(method: str) -> None:
     network = Counted()
     step = make_step(method, 2, network)
@@ -297,7 +300,7 @@ def test_large_inputs_of_batchnorm_are_taken_a_few_channels_at_a_time(monkeypatc
     [
         ({"batch_size": 16, "size": 256}, ["--micro-batch 8", "now 16 samples", "--size (now 256)"]),
         ({"batch_size": 16, "micro_batch": 1}, ["--checkpoint-activations on"]),
-        ({"checkpoint_activations": "on"}, ["computed again already"]),
+        ({"checkpoint_activations": "on"}, ["a smaller --size or encoder"]),
     ],
 )
 def test_out_of_memory_names_the_flags_that_help(settings: dict[str, Any], flags: list[str]) -> None:

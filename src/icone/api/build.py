@@ -294,7 +294,7 @@ def _less_memory(training: PretrainConfig | None, on_gpu: bool) -> list[str]:
     if at_once > 1:
         flags.append(f"--micro-batch {at_once // 2} (now {at_once} samples pass through the encoder at a time)")
     tried = training.checkpoint_activations == "on" or (on_gpu and training.checkpoint_activations == "auto")
-    flags.append("activations are computed again already" if tried else "--checkpoint-activations on")
+    flags += [] if tried else ["--checkpoint-activations on"]
     size = "" if training.size is None else f" (now {training.size})"
     flags += [f"a smaller --size{size} or encoder", "--memory-gb 0 to read files anew instead of keeping them"]
     return flags

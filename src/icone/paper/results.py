@@ -101,9 +101,8 @@ def merge(known: pd.DataFrame, new: list[dict[str, Any]]) -> pd.DataFrame:
     """Both together, unsorted: rows of a run stay next to each other."""
     if not new:
         return typed(known)
-    fresh = pd.DataFrame(new, columns=list(COLUMNS))
-    loose = known.astype({name: "object" for name, kind in COLUMNS.items() if kind == "category"})
-    return typed(pd.concat([loose, fresh]) if len(known) else fresh)
+    fresh = pd.DataFrame(new, columns=list(COLUMNS), dtype="object")
+    return typed(pd.concat([known.astype("object"), fresh]) if len(known) else fresh)
 
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
