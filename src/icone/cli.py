@@ -152,8 +152,9 @@ class Embed:
     """A run folder."""
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to embed (default: the run's own data)."""
-    out: Path = Path("embeddings.parquet")
-    """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy)."""
+    out: Path | None = None
+    """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy); by tiles also .zarr, a map of features
+    that lies over the image (default: embeddings.parquet, by tiles features.zarr)."""
     labels: Path | None = None
     """CSV with labels that are carried along (default: those of the run, for its own data)."""
     label_column: tuple[str, ...] = ()
@@ -164,6 +165,15 @@ class Embed:
     """Add two coordinates of each of these maps."""
     dense: bool = False
     """Write the feature maps before pooling, (channels, *grid) for every sample, to an .npz file."""
+    tiles: bool = False
+    """Cut huge images or volumes into tiles of the size that the encoder takes; a run that was trained by tiles does so
+    without being told."""
+    stride: int | None = None
+    """From one tile to the next, in pixels or voxels (default: that of the run, or the edge of a tile)."""
+    components: int | None = None
+    """Write this many principal components to the map, instead of all features."""
+    memory_gb: float | None = None
+    """Prepared samples are kept in memory up to this size (default: that of the run, or half of what is free)."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     skip_unreadable: bool = False
@@ -177,7 +187,10 @@ class Embed:
 
     def run(self, console: Console) -> None:
         from icone.api.embed import embed
+        from icone.run import Run
 
+        by_tiles = self.tiles or Run.open(self.run_folder).config.tiles is not None
+        out = self.out or Path("features.zarr" if by_tiles and not self.dense else "embeddings.parquet")
         table = embed(
             self.run_folder,
             self.source,
@@ -185,8 +198,12 @@ class Embed:
             label_column=self.label_column,
             group_column=self.group_column,
             projections=self.projections,
-            out=self.out,
+            out=out,
             dense=self.dense,
+            tiles=self.tiles,
+            stride=self.stride,
+            components=self.components,
+            memory_gb=self.memory_gb,
             data_root=self.data_root,
             skip_unreadable=self.skip_unreadable,
             batch_size=self.batch_size,
@@ -196,10 +213,13 @@ class Embed:
         )
         features = table.filter(regex=r"^f\d+$").shape[1]
         what = "feature maps" if self.dense else f"embeddings of {features} features"
+        if out.suffix == ".zarr":
+            _say(console, f"wrote a map of the features of {len(table)} tiles to {out}, and a picture of it beside it")
+            return
         also = [column for column in ("label", "group", "split") if column in table]
         _say(
             console,
-            f"wrote {len(table)} {what} to {self.out}" + (f", with {', '.join(also)}" if also else ""),
+            f"wrote {len(table)} {what} to {out}" + (f", with {', '.join(also)}" if also else ""),
         )
 
 

@@ -54,6 +54,14 @@ class DataConfig:
     """Folders only: several files are the channels of one sample, for example `{id}_{t1,t2,flair}.nii.gz`."""
     missing_channels: Literal["error", "zero"] = "error"
     """What becomes of a sample for which --channels-from finds no file of a channel: an error, or zeros there."""
+    tiles: int | None = None
+    """One or a few huge images or volumes are the data: every tile with this edge in pixels or voxels that is not
+    background is a sample. For .zarr, .h5, .tif and .npy, of which only tiles are read."""
+    stride: int | None = None
+    """From one tile to the next, in pixels or voxels (default: the edge of a tile, so that tiles do not overlap)."""
+    background: Literal["auto", "dark", "bright", "keep"] = "auto"
+    """Which side of Otsu's threshold is background; tiles with less than 5 % beside it are left out. auto: the side
+    whose values vary less; keep: leave out nothing."""
     split: Literal["train", "val", "test"] = "train"
     """Official split to read, for sources that have one."""
     size: int | None = None
@@ -273,6 +281,10 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
         check_settings(self)
         if self.window is not None and self.intensity != "auto":
             raise InputError(f"--window replaces --intensity {self.intensity}: give one of the two")
+        if self.tiles is None and (self.stride is not None or self.background != "auto"):
+            raise InputError("--stride and --background are about tiles: give --tiles too")
+        if self.tiles is not None and (self.spacing is not None or self.channels_from is not None):
+            raise InputError("--tiles takes files at their own resolution: leave --spacing and --channels-from out")
         if self.stop_on_collapse and self.probe_every == 0:
             raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
         if self.snapshots and max(self.snapshots) >= self.epochs:

@@ -62,6 +62,8 @@ SEED = at_least(0, 2**63 - 1)
 RANGES: dict[str, Rule] = {
     # data
     "size": at_least(8, 65_536),
+    "tiles": Rule("at least 8", lambda value: isinstance(value, bool) or value >= 8),  # `embed` has a switch
+    "stride": COUNT,
     "spacing": above(0, 1000),
     "window": Rule("two finite numbers, LOW < HIGH", lambda pair: -math.inf < pair[0] < pair[1] < math.inf),
     "subset": COUNT,
@@ -115,6 +117,7 @@ RANGES: dict[str, Rule] = {
     "probe_every": at_least(0, 10**9),
     "snapshots": all_of(at_least(0, 10**9)),
     # other verbs
+    "components": at_least(1, 1_000_000),
     "seeds": at_least(1, 10_000),
     "devices": at_least(1, 1024),
     "batch_sizes": all_of(COUNT),

@@ -37,7 +37,7 @@ from icone.evaluation.projection import ProjectionName, project
 from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
 from icone.terminal import Terminal
 from icone.training.context import kept_random_state
-from icone.validation import check_arguments, check_target
+from icone.validation import check_arguments, check_folder, check_target
 from icone.views import PlainViews, Views
 
 CALIBRATION_VIEWS = 2
@@ -115,6 +115,10 @@ def embed(
     projections: tuple[ProjectionName, ...] = (),
     out: str | Path | None = None,
     dense: bool = False,
+    tiles: bool = False,
+    stride: int | None = None,
+    components: int | None = None,
+    memory_gb: float | None = None,
     data_root: Path | None = None,
     skip_unreadable: bool = False,
     batch_size: int = 16,
@@ -134,6 +138,11 @@ def embed(
 
     With `dense`, `out` is an .npz file that gets the feature maps before pooling: `features` (N, channels, *grid),
     float32, with `id` and `path` in the same order. The table that is returned then has no features.
+
+    With `tiles` (a run that was trained by tiles needs no telling) every tile of huge images is a sample, `stride`
+    apart. Where `out` ends in .zarr, it is a map for every image as OME-Zarr, (features, *grid), or with `components`
+    that many principal components, and beside it a .png of the first three as colours. The table then has no features.
+    Prepared tiles are kept in memory up to `memory_gb`.
     """
     if source is not None:
         check_data("source", source)
@@ -142,10 +151,17 @@ def embed(
     target = Path(out) if out is not None else None
     if dense and (target is None or target.suffix != ".npz"):
         raise InputError("dense features are written as one .npz file: give its name with --out")
-    if target is not None and target.suffix not in FORMATS:
-        raise InputError(f"cannot write {target}: the name must end in {', '.join(FORMATS)}")
+    by_tiles = tiles or run.config.tiles is not None
+    is_map = target is not None and target.suffix == ".zarr"
+    if target is not None and target.suffix not in FORMATS and not (is_map and by_tiles):
+        also = ", .zarr (a map)" if by_tiles else "; .zarr is for --tiles" if is_map else ""
+        raise InputError(f"cannot write {target}: the name must end in {', '.join(FORMATS)}{also}")
+    if components is not None and not is_map:
+        raise InputError("--components are of a map of tiles: give --tiles and an --out that ends in .zarr")
+    if stride is not None and not by_tiles:
+        raise InputError("--stride is about tiles: give --tiles too")
     if target is not None:
-        check_target(target)
+        (check_folder if is_map else check_target)(target)
         refuse_own_file(target)
     if target is not None and target.suffix == ".h5ad":
         import_anndata()  # refuses before any work where it is not installed
@@ -153,6 +169,11 @@ def embed(
     config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
     if source is not None:  # patterns choose among the files of the run's own folder
         config = dataclasses.replace(config, include=(), exclude=())
+    if by_tiles:
+        edge = config.tiles or max(run.preparation.size, default=0)
+        config = dataclasses.replace(config, tiles=edge, stride=stride or config.stride, spacing=None)
+    if memory_gb is not None:
+        config = dataclasses.replace(config, memory_gb=memory_gb)
     if cache is not None:
         config = dataclasses.replace(config, cache=cache)
     if data_root is not None:
@@ -164,6 +185,11 @@ def embed(
         dataset = load_with_notes(opened, config, frozen.preparation, console)
         if dense and target is not None:
             return _write_feature_maps(frozen, dataset, target, batch_size, console)
+        if is_map and target is not None:
+            from icone.api.tile_map import write_tile_map
+
+            write_tile_map(frozen, dataset, target, batch_size, components, console)
+            return feature_table(dataset, np.empty((len(dataset), 0), np.float32))
         features = extract_with_progress(frozen, dataset, batch_size, console)
         table = feature_table(dataset, features, splits_of(run, dataset, is_own=source is None))
         for name in projections:

@@ -110,7 +110,8 @@ def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     if not np.isfinite([low, high]).all():
         return Problem(name, f"{source.where(position)} holds NaN or infinite values")
     there = [channel for channel in range(len(low)) if channel not in sample.missing]
-    if min(low[c] for c in there) == max(high[c] for c in there) and source.spatial_dims > 0:
+    is_constant = min(low[c] for c in there) == max(high[c] for c in there)
+    if is_constant and source.spatial_dims > 0 and not source.is_sampled:
         return Problem(name, f"{source.where(position)} is constant: every value is {low[0]:g}")
     size, count = channels[0].size, max(16, min(4096, keep // len(channels)))
     places = np.random.default_rng(position).integers(0, size, count)

@@ -44,6 +44,8 @@ from icone.errors import InputError
 
 Report = Callable[[str], None]
 
+INSPECTED = 512
+"""Tiles of huge files that are looked at for all, for intensity ranges among others."""
 CHANNELS_SHOWN = 8
 """Channels whose intensity range a note names; series and spectra have hundreds."""
 
@@ -135,7 +137,7 @@ def _examine(
     if config.split != DataConfig.split:
         check_splits(source, config.source, f"--split {config.split}")
     reader = _Reader(source, config, report, progress)
-    if config.skip_unreadable:  # what cannot be read must not take a place in the draw
+    if config.skip_unreadable and not source.is_sampled:  # what cannot be read must not take a place in the draw
         facts, skipped = reader.inspect(range(len(source)))
         if not facts:
             raise InputError(f"none of the {len(source)} samples of {source.name} can be used: {skipped[0].reason}")
@@ -145,6 +147,8 @@ def _examine(
     else:
         drawn = _draw(source, np.arange(len(source)), config, fewest)
         facts, skipped = reader.inspect(drawn.everything.tolist())
+        if not facts:
+            raise InputError(f"none of the samples of {source.name} can be used: {skipped[0].reason}")
     check_alike(source, facts, config)
     preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
     check_window(source, facts, config)
@@ -176,7 +180,9 @@ def load_for_inference(
     silent = sum(fact.spacing is None for fact in facts)
     if report is not None and preparation.needs_spacing and silent:
         report(f"{silent} of {len(facts)} samples do not say their spacing: their voxels are taken for cubes")
-    (dataset,) = reader.prepare(preparation, np.array([fact.position for fact in facts]), skipped=skipped)
+    lost = {problem.id for problem in skipped}
+    usable = np.array([position for position in chosen if source.ids[position] not in lost])
+    (dataset,) = reader.prepare(preparation, usable, skipped=skipped)
     return dataset
 
 
@@ -197,7 +203,9 @@ class _Reader:
         self._cache = SourceCache(source, folder, report or partial(warnings.warn, stacklevel=2)) if folder else None
 
     def inspect(self, positions: Sequence[int]) -> Inspection:
-        """What the samples at these positions hold, and which cannot be used."""
+        """What the samples at these positions hold, and which cannot be used; of very many parts, what some hold."""
+        if self._source.is_sampled and len(positions) > INSPECTED:
+            positions = [positions[i * len(positions) // INSPECTED] for i in range(INSPECTED)]
         self._source.recall(limit=self._memory_limit() / 2)
         known = self._cache.facts(positions) if self._cache else {}
         inspection = inspect_source(self._source, self._config, self._config.workers, self._progress, positions, known)
@@ -350,7 +358,7 @@ def _storage_notes(found: _Examined, train: Dataset) -> list[str]:
     """Where the prepared samples are, if not in memory."""
     if train.images is not None:
         return []
-    needed = found.preparation.nbytes * len(found.facts) / GB
+    needed = found.preparation.nbytes * len(found.drawn.everything) / GB
     where = "from their files" if train.prepared is None else "from the cache"
     return [f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)"]
 

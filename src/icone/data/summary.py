@@ -116,7 +116,7 @@ def summarise(
         skipped=[{"id": name, "reason": reason} for name, reason in problems],
         size=list(preparation.size),
         scale=np.round(np.median(_scales(facts, preparation), axis=0), 3).tolist() if preparation.spatial_dims else [],
-        memory=len(facts) * preparation.nbytes,
+        memory=(splits["train"] + splits["test"]) * preparation.nbytes,
         notes=list(notes),
     )
 

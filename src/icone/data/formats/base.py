@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from icone.errors import InputError
+
+if TYPE_CHECKING:
+    from icone.data.formats.lazy import LazyImage
 
 Array = npt.NDArray[Any]
 
@@ -92,6 +95,9 @@ class Format:
     where the file is too short for what it declares."""
     open_arrays: Callable[[Path], ArrayFile] | None = None
     """Opens a file as an array of many samples; None where the format has no such files."""
+    open_lazy: Callable[..., LazyImage] | None = None
+    """Opens a file as one image or volume of which regions are read, for `--tiles`; gets its path, `axes` as `read`
+    does, and the name of the array inside, or "". None where only whole samples can be read."""
     spatial_dims: int | None = None
     """2 or 3, where the suffix tells it; else a file is read to find out."""
     is_series: bool = False

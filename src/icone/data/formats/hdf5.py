@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from icone.data.formats.base import Array, Format, Header, Sample
-from icone.data.formats.npy import bare_sample, pick_key
+from icone.data.formats.lazy import LazyImage
+from icone.data.formats.npy import axis_letters, bare_sample, pick_key
 from icone.errors import InputError, optional
 
 
@@ -43,9 +44,10 @@ class Hdf5Rows:
         import h5py
 
         self._array: Any = h5py.File(path, "r")[key]
+        self.shape, self.dtype, self.chunks = self._array.shape, self._array.dtype, self._array.chunks
         self._lock = threading.Lock()
 
-    def __getitem__(self, at: int | slice) -> Array:
+    def __getitem__(self, at: int | slice | tuple[slice, ...]) -> Array:
         with self._lock:
             rows: Array = np.asarray(self._array[at])
         return rows
@@ -61,6 +63,15 @@ def read_hdf5(path: Path, axes: str | None = None) -> Sample:
     return bare_sample(file.load(pick_key(sorted(file.headers)))[:], axes)
 
 
+def open_hdf5(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
+    """An array of an HDF5 file as one image or volume, of which regions are read."""
+    file = Hdf5File(path)
+    if key and key not in file.headers:
+        raise InputError(f"it holds no array {key}; it holds {', '.join(sorted(file.headers))}")
+    rows = file.load(key or pick_key(sorted(file.headers)))
+    return LazyImage(rows, axis_letters(rows.shape, axes))
+
+
 def hdf5_header(path: Path) -> Header:
     """What the array with the data declares."""
     headers = Hdf5File(path).headers
@@ -73,6 +84,7 @@ HDF5 = Format(
     read=read_hdf5,
     header=hdf5_header,
     open_arrays=Hdf5File,
+    open_lazy=open_hdf5,
     takes_axes=True,
     packages=("h5py",),
     extra="hdf5",

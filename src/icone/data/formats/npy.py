@@ -16,8 +16,9 @@ import numpy as np
 import numpy.lib.format as npy_format
 import numpy.typing as npt
 
-from icone.data.formats.axes import by_axes, slices_note
+from icone.data.formats.axes import by_axes, slices_note, spatial_axes
 from icone.data.formats.base import Array, Format, Header, Sample
+from icone.data.formats.lazy import LazyImage, RawArray, read_into
 from icone.data.memory import check_fits
 from icone.errors import InputError
 
@@ -147,6 +148,36 @@ def npz_header(path: Path) -> Header:
     return headers[pick_key(list(headers))]
 
 
+def axis_letters(shape: tuple[int, ...], axes: str | None) -> str:
+    """A letter for every axis of one sample: as the user names those that are longer than 1, or by `channel_axis`.
+
+    >>> axis_letters((512, 512, 3), None), axis_letters((20, 512, 512), None), axis_letters((1, 5, 64, 64), "CYX")
+    ('YXC', 'ZYX', '_CYX')
+    """
+    if axes is None:
+        channel = channel_axis(shape)
+        if channel is None:
+            return "ZYX"[-len(shape) :]
+        spatial = "ZYX"[-(len(shape) - 1) :]
+        return "C" + spatial if channel == 0 else spatial + "C"
+    spatial_axes(axes)  # refuses what are no axes
+    if len(axes) == len(shape):
+        return axes
+    if len(axes) != sum(n > 1 for n in shape):
+        raise InputError(f"--axes {axes} names {len(axes)} axes, but it has the shape {shape}")
+    letters = iter(axes)
+    return "".join(next(letters) if n > 1 else "_" for n in shape)
+
+
+def open_npy(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
+    """An .npy file of one image or volume, of which regions are read."""
+    header, is_fortran_order, offset = npy_file_header(path)
+    letters = axis_letters(header.shape, axes)
+    if is_fortran_order:  # the same numbers as an array of the reversed shape in C order
+        return LazyImage(RawArray(path, offset, header.shape[::-1], header.dtype), letters[::-1])
+    return LazyImage(RawArray(path, offset, header.shape, header.dtype), letters)
+
+
 class NpyFile:
     """An .npy, of which `load` gives the rows one by one where they lie together, in C order."""
 
@@ -231,7 +262,7 @@ class CheckedRows:
         damaged = []
         for at, row in enumerate(rows.tolist()):
             content = copy[at].data
-            is_whole = _read_into(content, self._file, self._start + row * self._row_bytes)
+            is_whole = read_into(content, self._file, self._start + row * self._row_bytes)
             if not (is_whole and self._checked[row]):
                 self._checked[row] = is_whole and zlib.crc32(content) == self._checksums[row]
             if not self._checked[row]:
@@ -244,17 +275,6 @@ def _header_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     file, declared = io.BytesIO(), {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     npy_format.write_array_header_1_0(file, declared)
     return file.getvalue()
-
-
-def _read_into(buffer: memoryview, file: int, start: int) -> bool:
-    """Fill a buffer from a file; False where the file ends before, or cannot be read."""
-    done = 0
-    try:
-        while done < len(buffer) and (read := os.preadv(file, [buffer[done:]], start + done)):
-            done += read
-    except OSError:
-        return False
-    return done == len(buffer)
 
 
 def write_rows(path: Path, rows: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:
@@ -281,6 +301,7 @@ NPY = Format(
     read=read_npy,
     header=npy_header,
     open_arrays=NpyFile,
+    open_lazy=open_npy,
     takes_axes=True,
     packages=("numpy",),
 )

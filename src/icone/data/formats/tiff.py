@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,8 +12,10 @@ import numpy as np
 
 from icone.data.formats.axes import by_axes, slices_note, spacing_along, spatial_axes
 from icone.data.formats.base import Array, Format, Header, Sample
+from icone.data.formats.lazy import LazyImage, RawArray
+from icone.data.formats.npy import axis_letters
 from icone.data.formats.pillow import drop_alpha
-from icone.errors import InputError, printable
+from icone.errors import InputError, optional, printable
 
 
 def read_tiff(path: Path, axes: str | None = None) -> Sample:
@@ -142,6 +145,53 @@ def _arrange(array: Array, axes: str, spatial: str) -> Array:
     return array.reshape(-1, *array.shape[len(channels) :])
 
 
+def open_tiff(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
+    """A TIFF with its lower resolutions, of which regions are read; what is compressed or tiled needs zarr."""
+    import tifffile
+
+    file = tifffile.TiffFile(path)
+    try:
+        image = _lazy_image(file, path, axes)
+    except BaseException:
+        file.close()
+        raise
+    weakref.finalize(image, file.close)
+    return image
+
+
+def _lazy_image(file: Any, path: Path, axes: str | None) -> LazyImage:
+    _check_complete(file)
+    series, first = file.series[0], file.pages.first
+    stored, shape = str(series.axes), tuple(series.shape)
+    letters = axis_letters(shape, axes) if axes else stored
+    colours = COLOURS.get(int(first.photometric)) if "S" in stored and "C" not in stored else None
+    image = LazyImage(
+        _regions(file, path, 0),
+        letters,
+        steps={name: 1000 * step for name, step in _steps(file).items()},
+        unit="micrometer" if _steps(file) else None,
+        names=_channel_names(file),
+    )
+    image.is_colour = image.channels == 3 == colours and not axes
+    image.coarser = tuple(
+        LazyImage(_regions(file, path, number), letters, spatial=image.spatial)
+        for number, level in enumerate(series.levels)
+        if number > 0 and len(level.shape) == len(shape)
+    )
+    return image
+
+
+def _regions(file: Any, path: Path, level: int) -> Any:
+    """The array of a resolution of the first series: as it lies in the file, or decoded piece by piece."""
+    series = file.series[0].levels[level]
+    if series.dataoffset is not None:
+        dtype = np.dtype(file.byteorder + series.dtype.char)
+        return RawArray(path, int(series.dataoffset), tuple(series.shape), dtype)
+    with optional("zarr", "reading regions of a TIFF that is compressed or tiled"):
+        import zarr
+    return zarr.open(file.series[0].aszarr(level=level), mode="r")
+
+
 def tiff_header(path: Path) -> Header:
     """What the first series of a TIFF declares."""
     import tifffile
@@ -156,6 +206,7 @@ TIFF = Format(
     suffixes=(".tif", ".tiff"),
     read=read_tiff,
     header=tiff_header,
+    open_lazy=open_tiff,
     takes_axes=True,
     packages=("tifffile",),
     extra="tiff",

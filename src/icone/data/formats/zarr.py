@@ -10,7 +10,8 @@ import numpy as np
 
 from icone.data.formats.axes import by_axes, spacing_along, spatial_axes
 from icone.data.formats.base import Format, Header, Sample
-from icone.data.formats.npy import bare_sample, pick_key
+from icone.data.formats.lazy import LazyImage
+from icone.data.formats.npy import axis_letters, bare_sample, pick_key
 from icone.data.formats.tiff import millimetres
 from icone.errors import InputError, printable
 
@@ -60,6 +61,38 @@ def read_zarr(path: Path, axes: str | None = None) -> Sample:
         names=names if len(names) == len(sample) else (),
         notes=notes,
     )
+
+
+def open_zarr(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
+    """The image of an OME-Zarr group with its lower resolutions, or one array, of which regions are read."""
+    opened = _open(path / key)
+    about = _image(opened)
+    if about is None:
+        arrays = {"array": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+        array = arrays[pick_key(sorted(arrays))]
+        return LazyImage(array, axis_letters(array.shape, axes))
+    stored = "".join(str(axis["name"] if isinstance(axis, dict) else axis).upper() for axis in about["axes"])
+    units = {
+        str(axis.get("unit", "")) for axis in about["axes"] if isinstance(axis, dict) and axis.get("type") == "space"
+    }
+    levels = [opened[level["path"]] for level in about["datasets"]]
+    letters = axis_letters(levels[0].shape, axes) if axes else stored
+    full = about["datasets"][0]
+    image = LazyImage(
+        levels[0],
+        letters,
+        steps=dict(zip(stored, _transformation(full, "scale"), strict=False)),
+        offsets=dict(zip(stored, _transformation(full, "translation"), strict=False)),
+        unit=units.pop() or None if len(units) == 1 else None,
+        names=_channel_names(opened),
+    )
+    image.coarser = tuple(LazyImage(level, letters, spatial=image.spatial) for level in levels[1:])
+    return image
+
+
+def _transformation(level: dict[str, Any], kind: str) -> list[float]:
+    found = [t[kind] for t in level.get("coordinateTransformations", ()) if t.get("type") == kind]
+    return found[0] if found else []
 
 
 def zarr_header(path: Path) -> Header:
@@ -131,6 +164,7 @@ ZARR = Format(
     read=read_zarr,
     header=zarr_header,
     open_arrays=ZarrFile,
+    open_lazy=open_zarr,
     takes_axes=True,
     is_folder=True,
     samples=images_in,

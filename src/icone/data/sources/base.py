@@ -70,6 +70,8 @@ class Source(ABC):
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
     """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
+    is_sampled: ClassVar[bool] = False
+    """Whether inspection looks at some of the samples for all, because they are parts of the same few files."""
 
     def __init__(
         self,

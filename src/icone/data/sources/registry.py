@@ -21,6 +21,7 @@ from icone.data.sources.labelling import attach_labels
 from icone.data.sources.medmnist import open_medmnist
 from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of_type, is_dataset
 from icone.data.sources.synthetic import open_synthetic
+from icone.data.sources.tiles import open_tiles
 from icone.errors import InputError
 from icone.validation import user_path
 
@@ -46,8 +47,11 @@ def open_source(data: Any, config: DataConfig, labels: Any = None, groups: Any =
     for text in (data, config.labels or "", config.data_root or ""):
         if isinstance(text, (str, os.PathLike)):
             _check_utf8(os.fspath(text))
-    source = _open(data, config)
-    _check_flags(source, config)
+    if config.tiles is not None and not isinstance(data, Source):
+        source: Source = open_tiles(data, config)
+    else:
+        source = _open(data, config)
+        _check_flags(source, config)
     if config.no_labels:
         source.labels = None
     attach_labels(source, config, labels, groups)
@@ -123,7 +127,10 @@ def _open_text(spec: str, config: DataConfig) -> Source:
     if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
         return open_csv(path, config.axes)
     if path.exists():
-        raise InputError(f"{path} is one file; give the folder of the samples, or an .npy, .npz, .zarr or .h5 file")
+        raise InputError(
+            f"{path} is one file; give the folder of the samples, or an .npy, .npz, .zarr or .h5 file; "
+            "one huge image or volume is cut into samples by --tiles"
+        )
     raise InputError(f"there is no {path}; {KNOWN}")
 
 
