@@ -24,6 +24,7 @@ _DEFAULTS = PretrainConfig(source="")
 _LATER = (
     "schedule", "micro_batch", "label_column", "group_column", "task", "include", "exclude", "no_labels",
     "channels_from", "missing_channels", "weights", "layer_decay", "warmup", "tiles", "stride",
+    "background",
 )  # fmt: skip
 _OPTIONAL = {"cost", "official_test"}
 """What came after the first stores: defaults are no part of a key, so that known runs keep theirs."""
