@@ -140,14 +140,20 @@ def check_settings(config: Any, group: str = "") -> None:
     `group` is the name under which another dataclass holds this one.
     """
     hints = _hints(config.__class__)
-    for field in dataclasses.fields(config):
-        if getattr(config, field.name) is field.default:
+    for own, default in _defaults(config.__class__):
+        given = getattr(config, own)
+        if given is default:
             continue
-        name = f"{group}.{field.name}" if group else field.name
-        value = checked(name, getattr(config, field.name), hints[field.name])
-        object.__setattr__(config, field.name, value)  # before the first use, so frozen all the same
+        name = f"{group}.{own}" if group else own
+        value = checked(name, given, hints[own])
+        object.__setattr__(config, own, value)  # before the first use, so frozen all the same
         if dataclasses.is_dataclass(value):
             check_settings(value, name)
+
+
+@functools.cache
+def _defaults(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind))
 
 
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:

@@ -313,7 +313,7 @@ def test_ten_thousand_finished_runs_list_in_about_a_second(store: Store) -> None
     assert seconds < 2
     began = time.process_time()
     lines = {line.name: line for line in experiment_lines(Options(), store).lines}  # with the grids of the whole paper
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 10  # about 4.5, with the estimates of 17,000 runs
     assert lines["dataset-size"].done > 5000
 
 

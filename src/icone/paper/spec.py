@@ -20,12 +20,13 @@ MADE_UP = "random:"
 
 _NOT_THE_RESULT = {f.name for f in dataclasses.fields(RuntimeConfig)} | {"data_root"}
 _DETERMINING = [f.name for f in dataclasses.fields(PretrainConfig) if f.name not in _NOT_THE_RESULT]
-_DEFAULTS = PretrainConfig(source="")
-_LATER = (
-    "schedule", "micro_batch", "label_column", "group_column", "task", "include", "exclude", "no_labels",
-    "channels_from", "missing_channels", "weights", "layer_decay", "warmup", "tiles", "stride",
-    "background",
-)  # fmt: skip
+_LATER = {
+    name: getattr(PretrainConfig(source=""), name)
+    for name in (
+        "schedule", "micro_batch", "label_column", "group_column", "task", "include", "exclude", "no_labels",
+        "channels_from", "missing_channels", "weights", "layer_decay", "warmup", "tiles", "stride", "background",
+    )
+}  # fmt: skip
 _OPTIONAL = {"cost", "official_test"}
 """What came after the first stores: defaults are no part of a key, so that known runs keep theirs."""
 _NESTED = {"image_views", "volume_views", "point_views"}
@@ -64,9 +65,9 @@ class RunSpec:
     def identity(self) -> dict[str, Any]:
         """What determines the result, as JSON can hold it."""
         config = {name: getattr(self.config, name) for name in _DETERMINING}
-        config = {
-            name: value for name, value in config.items() if name not in _LATER or value != getattr(_DEFAULTS, name)
-        }
+        for name, default in _LATER.items():
+            if config[name] == default:
+                del config[name]
         config |= {name: _views(config[name]) for name in _NESTED}
         config |= self.found_contents()._asdict()
         config["options"] = _all_options(self.config.method, self.config.options, self.config.recipe)
