@@ -98,6 +98,7 @@ def test_intervals_are_seeded_and_exact_where_nothing_varies() -> None:
     assert recall_interval(support, support) == (1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_regression_covers_its_difference() -> None:
     """Two encoders that are equally good: the difference lies within two errors in most of 200 test sets."""
     inside = []
