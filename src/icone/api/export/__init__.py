@@ -11,7 +11,7 @@ from torch import nn
 
 from icone.api.build import pick_device
 from icone.api.embed import load_encoder
-from icone.api.export.base import Export, begin_export, beside, read_back
+from icone.api.export.base import Export, begin_export, description_file, read_back
 from icone.api.export.graphs import OnnxEncoder, read_torch, write_onnx, write_torch
 from icone.api.export.hub_folder import WEIGHTS, read_config, write_hub, write_timm
 from icone.api.export.monai_bundle import write_monai
@@ -90,14 +90,14 @@ def from_export(path: str | Path, device: str = "cpu", *, encoder: nn.Module | N
     """
     path = Path(path)
     if path.suffix in (".onnx", ".pt2"):
-        description = read_config(beside(path))
+        description = read_config(description_file(path))
         num_features = int(description.get("num_features", 0))
         network = OnnxEncoder(path) if path.suffix == ".onnx" else read_torch(path, num_features)
         return read_back(description, network).to(pick_device(device))
     files = {
         path / "config.json": path / WEIGHTS,
         path / "configs" / "icone.json": path / "models" / "model.pt",
-        beside(path): path,
+        description_file(path): path,
     }
     for config, weights in files.items():
         if config.is_file():

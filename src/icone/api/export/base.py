@@ -163,6 +163,6 @@ def new_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def beside(path: Path) -> Path:
+def description_file(path: Path) -> Path:
     """Where the description of a file lies."""
     return path.with_name(path.name + ".json")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from icone.api.export.base import Export, WithNormalisation, beside
+from icone.api.export.base import Export, WithNormalisation, description_file
 from icone.errors import InputError, one_line, optional
 from icone.run import replacing, write_json
 
@@ -25,7 +25,7 @@ def write_torch(export: Export, target: Path) -> None:
     """A program of `torch.export` (.pt2) for any batch size; a description in JSON lies beside it."""
     with replacing(target) as temporary, _quiet():
         torch.export.save(_program(export), temporary)
-    write_json(beside(target), export.description("torch", takes_unit=True))
+    write_json(description_file(target), export.description("torch", takes_unit=True))
 
 
 def write_onnx(export: Export, target: Path) -> None:
@@ -52,7 +52,7 @@ def write_onnx(export: Export, target: Path) -> None:
                     f"onnxruntime gives other features than PyTorch for this encoder (by {error:.1e} of the largest, "
                     f"{TOLERANCE:g} is allowed), so that nothing was written: use --format torch"
                 )
-    write_json(beside(target), export.description("onnx", takes_unit=True))
+    write_json(description_file(target), export.description("onnx", takes_unit=True))
 
 
 def _program(export: Export) -> Any:

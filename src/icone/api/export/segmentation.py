@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from icone.api.embed import load_encoder
-from icone.api.export.base import Export, beside
+from icone.api.export.base import Export, description_file
 from icone.encoders.pretrained import below_best_prefix
 from icone.encoders.volumes import ResEncEncoder, resenc_plan
 from icone.errors import InputError, optional
@@ -81,4 +81,4 @@ def write_nnunet(export: Export, target: Path) -> None:
     weights = {name: tensor.clone() for name, tensor in unet.state_dict().items()}
     with replacing(target) as temporary:
         torch.save({"network_weights": weights}, temporary)
-    write_json(beside(target), export.description("nnunet"))
+    write_json(description_file(target), export.description("nnunet"))

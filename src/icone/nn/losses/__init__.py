@@ -7,7 +7,7 @@ from icone.nn.losses.contrastive import decoupled_contrast, dynamic_contrast, in
 from icone.nn.losses.distillation import bootstrap, moved_centre, self_distillation
 from icone.nn.losses.icone import anchor_alignment, view_consistency
 from icone.nn.losses.lejepa import mean_view_distance, sliced_gaussianity
-from icone.nn.losses.memory import memory_nce, memory_normaliser, memory_softmax
+from icone.nn.losses.memory_bank import memory_nce, memory_normaliser, memory_softmax
 from icone.nn.losses.reconstruction import masked_absolute_error, masked_patch_error, normalise_patches
 from icone.nn.losses.supervised import class_alignment
 from icone.nn.losses.vicreg import covariance, invariance, variance
