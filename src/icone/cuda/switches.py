@@ -28,6 +28,9 @@ class CudaOptions:
     """Use `HalvingMaxPool3d` behind that stem."""
     channels_last: bool = True
     """Lay out the weights of convolutions channels last."""
+    compile_ahead: bool = True
+    """Begin uncompiled, and go on compiled when another process has filled the compiler's cache; `--engine auto` only.
+    Without it a run that is compiled waits for the compiler before its first step."""
 
 
 ALL_ON = CudaOptions()
