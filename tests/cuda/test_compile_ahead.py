@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,8 +48,8 @@ class FakeCompiler(CompilerProcess):
     def is_started(self) -> bool:
         return self.sizes is not None
 
-    def start(self, sizes: Any, options: CudaOptions, *, checkpointed: bool) -> None:
-        self.sizes = sizes
+    def start(self, known: dict[str, Any]) -> None:
+        self.sizes = known["sizes"]
 
     def succeeded(self) -> bool | None:
         self.calls += 1
@@ -159,7 +160,7 @@ IMPORT = (
 def started(folder: Path, text: str) -> CompilerProcess:
     (folder / "other.py").write_text(IMPORT + text)
     process = CompilerProcess("other", {"value": 3})
-    process.start([(2,)], ALL_ON, checkpointed=False)
+    process.start({"sizes": [(2,)]})
     return process
 
 
@@ -191,8 +192,7 @@ def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
         "pathlib.Path('number').write_text(str(os.getpid()))\ntime.sleep(600)\n"
     )
     (tmp_path / "first.py").write_text(
-        f"{IMPORT}import time\n@dataclasses.dataclass\nclass Options: pass\n"
-        "one = CompilerProcess('other', {})\none.start([], Options(), checkpointed=False)\ntime.sleep(600)\n"
+        f"{IMPORT}import time\none = CompilerProcess('other', {{}})\none.start({{}})\ntime.sleep(600)\n"
     )
     first = subprocess.Popen([sys.executable, "first.py"], cwd=tmp_path)
     wait_for(lambda: (tmp_path / "number").is_file() and (tmp_path / "number").read_text() != "")
@@ -226,7 +226,7 @@ def test_the_run_finds_what_the_other_process_has_compiled(tmp_path: Path, monke
     step, parts = build()
     request = {"config": to_json(step.config), "data": DataShape.of(parts.loader.dataset).to_json(), "device": "cpu"}
     process = CompilerProcess("icone.api.compile_ahead", request)
-    process.start([(8,), (4,)], ALL_ON, checkpointed=False)
+    process.start({"sizes": [(8,), (4,)], "total_steps": 10, "checkpointed": False, "options": asdict(ALL_ON)})
     assert outcome(process), process.reason
     run = (
         "import test_compile_ahead as tests, torch\nfrom icone.cuda.graph import compile_step\n"

@@ -26,7 +26,7 @@ def main() -> None:
     config = from_json(request["config"])
     device = torch.device(request["device"])
     parts = build_parts(config, DataShape.from_json(request["data"]).random(device), from_state=True)
-    step = TrainStep(parts.method.train(), parts.views, config, total_steps=1, device=device)
+    step = TrainStep(parts.method.train(), parts.views, config, request["total_steps"], device)
     if request["checkpointed"]:
         step.checkpoint_activations()
     with RunContext(device, tf32=parts.method.autocast_dtype is not None).active():

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from icone.cuda.switches import CudaOptions
-    from icone.training.engine import Sizes
+from typing import IO, Any
 
 
 class CompilerProcess:
@@ -36,9 +30,8 @@ class CompilerProcess:
     def is_started(self) -> bool:
         return self._process is not None
 
-    def start(self, sizes: Sequence[Sizes], options: CudaOptions, *, checkpointed: bool) -> None:
-        """Begin to compile steps on batches of these sizes."""
-        known = {"sizes": sizes, "options": dataclasses.asdict(options), "checkpointed": checkpointed}
+    def start(self, known: dict[str, Any]) -> None:
+        """Begin, with what is known by now beside the request."""
         places = os.pathsep.join(place for place in sys.path if place)  # what this process can import
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         self._process = subprocess.Popen(

@@ -19,11 +19,10 @@ from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
 from icone.encoders import Region, regions
 from icone.errors import InputError, is_out_of_memory
-from icone.methods import IConE, Method
+from icone.methods import IConE
 from icone.training.context import RunContext
 from icone.training.engine import Engine, Sizes
 from icone.training.step import TrainStep
-from icone.views import Views
 
 WARM_UPS = 3
 MAX_STEPS_AHEAD = 32
@@ -67,7 +66,7 @@ class CapturedEngine(Engine):
 
     def _prepare_step(self, compiled: bool) -> None:
         self.original_layers, self.options = prepare_step(self.step, self.options)
-        self.parts = compile_parts(self.step.method, self.step.views, self.options) if compiled else []
+        self.parts = compile_parts(self.step, self.options) if compiled else []
 
     def __call__(self, sizes: Sizes) -> None:
         if self.compiler is not None:
@@ -104,9 +103,12 @@ class CapturedEngine(Engine):
                 self._go_on_compiled()
                 return
             compiler.start(
-                step_sizes(self.loader, self.step.config.accumulate),
-                self.options,
-                checkpointed=self.step.is_checkpointed,
+                {
+                    "sizes": step_sizes(self.loader, self.step.config.accumulate),
+                    "total_steps": self.step.total_steps,
+                    "checkpointed": self.step.is_checkpointed,
+                    "options": dataclasses.asdict(self.options),
+                }
             )
         elif (succeeded := compiler.succeeded()) is not None:
             if not succeeded:
@@ -129,7 +131,7 @@ class CapturedEngine(Engine):
         self.step.optimizer.zero_grad()  # gradients lie in the memory of the graphs
         self.pool = torch.cuda.graph_pool_handle()
         torch.cuda.empty_cache()
-        self.parts = compile_parts(self.step.method, self.step.views, self.options)
+        self.parts = compile_parts(self.step, self.options)
 
     def _forget_graphs(self) -> None:
         self.graphs.clear()
@@ -216,7 +218,7 @@ def step_sizes(loader: Loader, accumulate: int) -> list[Sizes]:
 def compile_step(step: TrainStep, loader: Loader, sizes: Sequence[Sizes], options: CudaOptions = ALL_ON) -> None:
     """Take the steps for which a captured one would be compiled, so that the compiler's cache has what they need."""
     _, options = prepare_step(step, options)
-    compile_parts(step.method, step.views, options)
+    compile_parts(step, options)
     for group in sizes:
         with many_recompiles():
             for _ in range(WARM_UPS):
@@ -243,21 +245,31 @@ def _replace_layers(step: TrainStep, options: CudaOptions) -> dict[nn.Module, nn
 
 def compile_options(options: CudaOptions) -> dict[str, Any]:
     """Options of torch.compile."""
-    chosen: dict[str, Any] = {"fallback_random": True}  # the random numbers of the uncompiled code
+    chosen: dict[str, Any] = {
+        "combo_kernels": options.combo_kernels,
+        "fallback_random": True,  # the random numbers of the uncompiled code
+    }
     if options.deferred_gradients:  # a side stream may still read memory that the compiler would use again
         chosen |= {"allow_buffer_reuse": False, "inplace_buffers": False}
     return chosen
 
 
-def compile_parts(method: Method, views: Views, options: CudaOptions = ALL_ON) -> list[Region]:
-    """Compile the views, the regions of the encoder and of its EMA copies, and parts of the method.
+def compile_parts(step: TrainStep, options: CudaOptions = ALL_ON) -> list[Region]:
+    """Compile the views, the regions of the encoder and of its EMA copies, parts of the method, schedule and meter.
 
     The compiler runs at the first call of each.
     """
+    method, views = step.method, step.views
     encoders = [region for network in method.encoders() for region in regions(network)]
     # Views of micro-batches are made in parts.
     in_parts = method.micro_batch is not None and hasattr(views, "transform")
-    parts = [Region(views, "transform" if in_parts else "forward"), *encoders, *method.compiled_parts()]
+    parts = [
+        Region(views, "transform" if in_parts else "forward"),
+        *encoders,
+        *method.compiled_parts(),
+        Region(step, "schedule"),
+        Region(step.meter, "add"),
+    ]
     for region in parts:
         region.replace_function(partial(torch.compile, dynamic=False, options=compile_options(options)))
     return parts
