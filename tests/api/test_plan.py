@@ -185,3 +185,38 @@ def test_sentences_and_table() -> None:
         "a note",
     ]
     assert found.table().row_count == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
+def test_a_gpu_with_little_memory_takes_micro_batches() -> None:
+    config = PretrainConfig(source="synthetic:shapes@64x32", encoder="resnet10_3d", size=64, batch_size=16, epochs=20)
+    device, shape = torch.device("cuda"), DataShape.of(load_data(config).train)
+    state = torch.cuda.get_rng_state()
+    free = make_plan(config, shape, device, build_parts)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    (one,) = free.trials
+    assert one.memory is not None
+    assert one.step_seconds is not None
+    assert one.measured
+    torch.cuda.empty_cache()
+    allowed = torch.cuda.memory_reserved() + 0.5 * one.memory
+    torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.mem_get_info()[1])
+    try:
+        small = make_plan(config, shape, device, build_parts)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert small.chosen is not None
+    assert small.chosen.micro_batch is not None or small.chosen.checkpoint_activations
+    assert not small.trials[0].fits
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+def test_auto_on_a_gpu_is_the_run_of_the_number(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
+    common = {**POINTS, "device": "cuda", "engine": engine}
+    runs = [pretrain(**common, batch_size=size, out=tmp_path / str(size)) for size in ("auto", 16)]
+    ours, theirs = (read_tensors(run.encoder_file)[0] for run in runs)
+    assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())

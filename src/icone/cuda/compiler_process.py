@@ -19,7 +19,7 @@ class CompilerProcess:
     """
 
     def __init__(self, module: str, request: dict[str, Any]) -> None:
-        self.command = [sys.executable, "-m", module]
+        self.command = [sys.executable, "-P", "-m", module]  # nothing is imported from the folder that we are in
         self.request = request
         self.reason = ""
         """Why it has failed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import sys
 import threading
 from collections.abc import Iterator
@@ -87,6 +86,8 @@ class PeakMemory:
     def _now(field: str) -> int:
         status = _ROOT / "proc/self/status"
         if not status.exists():  # not Linux
+            import resource
+
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             return most if sys.platform == "darwin" else most * 1024
         found = next(line for line in status.read_text().splitlines() if line.startswith(field))
