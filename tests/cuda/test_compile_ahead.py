@@ -120,8 +120,8 @@ def test_who_compiles(monkeypatch: pytest.MonkeyPatch, without_cuda: list[str]) 
     monkeypatch.setattr("icone.cuda.is_tested_torch", lambda: True)
     monkeypatch.setattr("icone.cuda.COMPILED_STEPS", {0: 0})
     monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
-    off = CudaOptions(compile_ahead=False)
-    for engine, options, ahead in (("auto", ALL_ON, True), ("auto", off, False), ("captured", ALL_ON, False)):
+    on = CudaOptions(compile_ahead=True)
+    for engine, options, ahead in (("auto", on, True), ("auto", ALL_ON, False), ("captured", on, False)):
         step, parts = build()
         monkeypatch.setattr(parts.loader, "device", torch.device("cuda"))
         compiler = FakeCompiler(True, after=0)

@@ -119,8 +119,7 @@ def pretrain(
 
     What is given as an object cannot be rebuilt from the run folder: to resume the run, give it again. `out` is the run
     folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit for bit on the
-    same machine and software with the same number of threads (long runs on a GPU: with engine="captured" only), with
-    `adjust` from its last state on with another lr,
+    same machine and software with the same number of threads, with `adjust` from its last state on with another lr,
     weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
 
     In a script that torchrun starts, all its processes train this one run: each has its share of every batch, and
