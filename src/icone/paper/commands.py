@@ -64,6 +64,8 @@ class PaperRun(Stored):
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""
+    dry_run: bool = False
+    """Say what would run, and how long that takes on this device; run and write nothing."""
     retry_failed: bool = False
     """Run failed runs again."""
     engine: Literal["local", "ray"] = "local"
@@ -88,12 +90,20 @@ class PaperRun(Stored):
     """Keep the trained encoders; without this a run leaves metrics and, for the first seed, features."""
 
     def run(self, console: Console) -> None:
-        from icone.paper.sweep import sweep
+        from icone.paper.sweep import announce, plan_sweep, sweep
 
         if not self.experiments:
             raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
+        here = self.engine == "local"
+        if self.dry_run:
+            store, device, options = self.open_store(), self._device_name() if here else None, self.chosen()
+            plan = plan_sweep(self.experiments, options, store, console, self.retry_failed, here, device)
+            announce(plan, self.experiments, options, store, console, device, self.side_by_side)
+            _say_notes(store, console)
+            _say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
+            return
         store = self.open_store().create()
-        engine, here = self._engine(store), self.engine == "local"
+        engine = self._engine(store)
         tally = sweep(
             self.experiments, self.chosen(), store, engine, console, self.retry_failed, data_is_here=here,
             device=self._device_name() if here else None, together=self.side_by_side,
