@@ -188,12 +188,19 @@ class PaperReport(Stored):
     """Names from `icone paper list` (default: all)."""
     out: Path = Path("paper.html")
     """File to write; one that ends in .md gets the tables as Markdown."""
+    runs: Path | None = None
+    """Instead of a store, a folder with a text of yours (page.md) and the runs.csv files of `show`: the tables that the
+    text asks for are filled in (docs/experiments.md says how)."""
 
     def run(self, console: Console) -> None:
         from icone.paper.overview import write_report
+        from icone.paper.page import write_page
         from icone.validation import check_target
 
         check_target(self.out)
+        if self.runs is not None:
+            _say(console, f"written to {write_page(self.runs, self.out)}")
+            return
         store = self.open_store()
         _say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
         _say_notes(store, console)
