@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -34,12 +35,12 @@ STANDINS = {
     "scontrol": "echo 127.0.0.1; echo node2; echo node3",
     # a machine with GPUs and the whole paper are not at hand: one experiment in miniature
     "icone": 'exec "$PYTHON" -m icone "${@/#all/synthetic}" --smoke --seeds 1 --device cpu',
-    "ray": 'exec "$(dirname "$PYTHON")/ray" "$@" --num-cpus=1 --disable-usage-stats',
+    "ray": '[ "$1" = start ] && set -- "$@" --num-cpus=1 --disable-usage-stats\nexec "$(dirname "$PYTHON")/ray" "$@"',
 }
 
 
 def block() -> str:
-    """The commands of the docs, with a port that is free here and shorter waits."""
+    """The commands of the docs, with a port that is free here."""
     (found,) = re.findall(r"```sh\n(sbatch .*?)```", DOCS.read_text(), re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -59,14 +60,16 @@ def test_the_lines_of_the_docs_run(tmp_path: Path) -> None:
         "TMPDIR": str(tmp_path / "node"), "OMP_NUM_THREADS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }  # fmt: skip
     (tmp_path / "node").mkdir()
-    job = subprocess.Popen(["bash", "-c", block()], env={**os.environ, **place}, stdout=subprocess.PIPE, text=True,
-                           stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    output = tmp_path / "output"
+    with output.open("w") as file:  # not a pipe: the nodes go on, and hold it open, when the job has ended
+        job = subprocess.Popen(["bash", "-c", block()], env={**os.environ, **place}, stdout=file,
+                               stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
     try:
-        said, _ = job.communicate(timeout=400)
-    except subprocess.TimeoutExpired:
-        said = ""
+        job.wait(timeout=900)
     finally:
-        subprocess.run(["kill", "--", f"-{job.pid}"], check=False)  # what this job started, and nothing else
+        os.killpg(job.pid, signal.SIGTERM)  # what this job started, and nothing else
+        job.wait(timeout=60)
+    said = output.read_text()
     log = (tmp_path / "log").read_text()
     assert "--signal=TERM@120" in log
     assert "ray start --head" in log
