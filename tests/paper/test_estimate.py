@@ -81,7 +81,10 @@ def test_undefined_runs_and_runs_that_are_shared_take_no_time() -> None:
     assert one.runs == 1
     assert one.seconds == pytest.approx(estimator.run(cell())[0])
     assert "1 runs to do, about" in estimate_line(one, H200)
-    assert "0 of 1 runs by runs of this store" in estimate_line(one, H200)
+    assert "0 of 1 runs by runs of this store, the others by a table measured on an NVIDIA H200" in estimate_line(
+        one, H200
+    )
+    assert "(small encoders and the MLP: guessed)" in estimate_line(one, "cpu")
 
 
 def test_only_as_many_runs_as_there_are_seeds_train_side_by_side() -> None:

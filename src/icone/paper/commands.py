@@ -218,8 +218,9 @@ class Paper:
     ]
 
     def run(self, console: Console) -> None:
-        with optional("paper", "icone paper"):
-            import matplotlib  # noqa: F401  # which all verbs come to, sooner or later
+        if not isinstance(self.verb, PaperList):
+            with optional("paper", "icone paper"):
+                import matplotlib  # noqa: F401  # which all others come to, sooner or later
         self.verb.run(console)
 
 

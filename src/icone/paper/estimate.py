@@ -67,6 +67,11 @@ def step_times() -> dict[str, Any]:
     return content
 
 
+def table_hardware(device: str) -> str:
+    """Where the table was measured that an estimate for a device goes by."""
+    return str(step_times()["cpu_hardware"]) if device == CPU else f"an {step_times()['hardware']}"
+
+
 def is_undefined(cell: Cell) -> bool:
     """Whether a run is known not to exist: its method has no loss at this batch size."""
     c = cell.spec.config

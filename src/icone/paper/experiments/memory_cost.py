@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
 from icone.config import PretrainConfig
 from icone.methods import method_class, option_texts
@@ -18,6 +18,9 @@ from icone.paper.grids import chosen_methods, given
 from icone.paper.options import Options
 from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.tables import PaperTable, beside_paper
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SWEEP_N, TABLE_N = (500, 1000, 2000, 5000), (5000, 10_000, 50_000, 100_000)
 SWEEP_B, TABLE_B = (1, 4, 16, 64), (4, 16, 64)
