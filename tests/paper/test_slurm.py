@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -35,7 +36,7 @@ STANDINS = {
     "scontrol": "echo 127.0.0.1; echo node2; echo node3",
     # a machine with GPUs and the whole paper are not at hand: one experiment in miniature
     "icone": 'exec "$PYTHON" -m icone "${@/#all/synthetic}" --smoke --seeds 1 --device cpu',
-    "ray": '[ "$1" = start ] && set -- "$@" --num-cpus=1 --disable-usage-stats\nexec "$(dirname "$PYTHON")/ray" "$@"',
+    "ray": 'exec "$(dirname "$PYTHON")/ray" "$@" --num-cpus=1 --disable-usage-stats',
 }
 
 
@@ -66,8 +67,11 @@ def test_the_lines_of_the_docs_run(tmp_path: Path) -> None:
                                stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
     try:
         job.wait(timeout=900)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"the job did not end: {output.read_text()}")
     finally:
-        os.killpg(job.pid, signal.SIGTERM)  # what this job started, and nothing else
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGTERM)  # what this job started, and nothing else
         job.wait(timeout=60)
     said = output.read_text()
     log = (tmp_path / "log").read_text()

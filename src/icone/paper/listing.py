@@ -87,8 +87,8 @@ def likely_device(results: pd.DataFrame | None) -> str:
 def listing_table(listing: Listing) -> Table:
     caption = (
         f"hours left on one {listing.device}; ~: a part is by a table of step times measured on "
-        f"{table_hardware(listing.device)}, the rest by the runs of this store. A run that several experiments share is in "
-        "each line and in the total once; undefined runs take no time."
+        f"{table_hardware(listing.device)}, the rest by the runs of this store. A run that several experiments share "
+        "is in each line and in the total once; undefined runs take no time."
     )
     table = Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("experiment", no_wrap=True)

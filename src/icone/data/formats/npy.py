@@ -313,7 +313,7 @@ class StreamedRows:
         with zipfile.ZipFile(self._path) as archive, archive.open(self._member) as file:
             read_npy_header(file)
             for _ in range(count):
-                content = bytearray(file.read(self._header.nbytes // count))  # which may be written, as rows usually may
+                content = bytearray(file.read(self._header.nbytes // count))  # one that may be written
                 yield np.frombuffer(content, self._header.dtype).reshape(shape)
 
     def _make_room(self) -> None:
