@@ -13,6 +13,7 @@ from icone.data import Loader, Preparation, inspect_data, load_data
 from icone.data.crops import CropDataset, draw_crops, window_starts
 from icone.data.formats.base import Array
 from icone.errors import InputError
+from icone.views.base import unit_range
 
 SHAPES = [(40, 50, 70), (33, 64, 31), (20, 90, 45)]
 SIZE = (24, 32, 40)
@@ -55,12 +56,13 @@ def test_a_window_is_a_slice(folder: Path, cache: str) -> None:
         for start, window in zip(starts, windows, strict=True):
             place = tuple(slice(a, a + n) for a, n in zip(start, SIZE, strict=True))
             covered[place] = True
-            np.testing.assert_allclose(window[0].numpy(), whole[place], atol=1 / 65_535)
+            np.testing.assert_allclose(unit_range(window)[0].numpy(), whole[place], atol=1 / 65_535)
         assert covered.all()
         assert len(starts) == np.prod([-(-n // edge) for n, edge in zip(whole.shape, SIZE, strict=True)])
         middle = tuple((n - edge) // 2 for n, edge in zip(whole.shape, SIZE, strict=True))
         place = tuple(slice(a, a + n) for a, n in zip(middle, SIZE, strict=True))
-        np.testing.assert_allclose(data.images_at(torch.tensor([number]))[0, 0], whole[place], atol=1 / 65_535)
+        found = unit_range(data.images_at(torch.tensor([number])))
+        np.testing.assert_allclose(found[0, 0], whole[place], atol=1 / 65_535)
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.3, 0.9, 1.0])

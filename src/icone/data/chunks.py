@@ -23,14 +23,12 @@ from icone.errors import InputError
 
 CHUNK = {2: 128, 3: 32}
 """Edge of a chunk in pixels or voxels, by spatial axes: a crop of 96³ touches at most 64 chunks."""
-LEVELS = {"uint8": 255, "uint16": 65_535}
-"""What 1 becomes in a chunk. Intensities of other types than 8 bit are kept with 16."""
 Shape = tuple[int, ...]
 
 
 def chunk_dtype(preparation: Preparation) -> str:
-    """The type of the values in chunks."""
-    return "uint8" if preparation.dtype == "uint8" else "uint16"
+    """The type of the values in chunks: intensities of other types than 8 bit are kept with 16."""
+    return "uint8" if preparation.dtype == "uint8" else "int16"
 
 
 def chunk_shape(preparation: Preparation) -> Shape:
@@ -73,7 +71,8 @@ class MemoryRows:
 class ChunkedSamples:
     """Prepared samples of any shape, cut into chunks of one shape that lie one after another.
 
-    Sample i has the spatial shape `shapes[i]`. What the last chunks of an axis have beyond the sample is 0.
+    Sample i has the spatial shape `shapes[i]`. Values are uint8, or int16 from −32768 (0) to 32767 (1). What the last
+    chunks of an axis have beyond the sample has no meaning.
     """
 
     def __init__(
@@ -117,8 +116,8 @@ def chunks_of(slabs: Iterator[Tensor], preparation: Preparation) -> Iterator[Arr
     dtype, (_, edge, *_) = chunk_dtype(preparation), chunk_shape(preparation)
     for slab in slabs:
         values = slab.numpy()
-        if values.dtype != dtype:
-            values = np.rint(values * LEVELS[dtype]).astype(dtype)
+        if dtype == "int16":  # `icone.views.base.unit_range` is the inverse
+            values = (np.rint(values * 65_535) - 32_768).astype(dtype)
         values = np.pad(values, [(0, 0), *((0, -n % edge) for n in values.shape[1:])])
         channels, _, *rest = values.shape
         split = values.reshape(channels, edge, *(m for n in rest for m in (n // edge, edge)))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from icone.data.chunks import LEVELS, ChunkedSamples, Shape, chunk_bytes
+from icone.data.chunks import ChunkedSamples, Shape, chunk_bytes, chunk_dtype
 from icone.data.dataset import Dataset
 from icone.data.formats.base import Array
 from icone.data.inspection import Problem
@@ -54,7 +54,8 @@ class CropDataset(Dataset):
     """The samples of a source at their own resolution, of which crops (C, *size) are read.
 
     What is smaller than a crop along an axis is padded there with 0, the low value, evenly on both sides. `images_at`
-    gives the crop in the middle, `for_views` random ones, `windows_at` those of a grid.
+    gives the crop in the middle, `for_views` random ones, `windows_at` those of a grid; as uint8, or as int16, which
+    `icone.views.base.unit_range` turns into [0, 1] on the device.
     """
 
     def __init__(
@@ -102,31 +103,42 @@ class CropDataset(Dataset):
         """The crop in the middle of each sample: (B, C, *size)."""
         size = np.array(self.preparation.size)
         middles = [(np.maximum(self.shape(int(i)) - size, 0) // 2)[None] for i in indices]
-        return torch.cat([self.windows_at(int(i), start) for i, start in zip(indices, middles, strict=True)])
+        return self._read_crops(indices, middles)[:, 0]
 
     def for_views(self, indices: Tensor, num_views: int, seed: int, epoch: int) -> Tensor:
         """Random crops of each sample: (B, num_views, C, *size), a function of (seed, epoch, index)."""
-        return torch.stack([self._random_crops(int(index), num_views, seed, epoch) for index in indices])
+        starts = []
+        for index in map(int, indices):
+            rng = np.random.default_rng([SALT, seed, epoch, index])
+            starts.append(draw_crops(self.shape(index), self.preparation.size, self._overlap, num_views, rng))
+        return self._read_crops(indices, starts)
 
-    def _random_crops(self, index: int, num_views: int, seed: int, epoch: int) -> Tensor:
-        rng = np.random.default_rng([SALT, seed, epoch, index])
-        starts = draw_crops(self.shape(index), self.preparation.size, self._overlap, num_views, rng)
-        return self.windows_at(index, starts)
+    def _read_crops(self, indices: Tensor, starts: Sequence[npt.NDArray[np.int64]]) -> Tensor:
+        """The crops of each sample that begin at (n, axes), in one tensor (B, n, C, *size)."""
+        dtype = chunk_dtype(self.preparation)
+        shape = (len(indices), len(starts[0]), self.preparation.channels, *self.preparation.size)
+        crops: Array = np.empty(shape, dtype)
+        for out, index, each in zip(crops, map(int, indices), starts, strict=True):
+            self._read_into(out, index, each)
+        return torch.from_numpy(crops)
 
     def window_starts(self, index: int) -> npt.NDArray[np.int64]:
         """Where the windows begin that cover a sample: (n, axes)."""
         return window_starts(self.shape(index), self.preparation.size)
 
     def windows_at(self, index: int, starts: npt.NDArray[np.int64]) -> Tensor:
-        """The windows of a sample that begin there: (n, C, *size). What they share is read once."""
+        """The windows of a sample that begin there: (n, C, *size)."""
+        return self._read_crops(torch.tensor([index]), [starts])[0]
+
+    def _read_into(self, out: Array, index: int, starts: npt.NDArray[np.int64]) -> None:
+        """Fill (n, C, *size) with crops of one sample; what they share is read once."""
         shape, size = np.array(self.shape(index)), np.array(self.preparation.size)
         low, high = starts.min(axis=0), np.minimum(starts.max(axis=0) + size, shape)
         region = self._chunked.read(int(self._rows[index]), tuple(low.tolist()), tuple(high.tolist()))
-        before = (np.maximum(size - shape, 0) // 2).tolist()  # padding; such an axis has all its windows at 0
+        before = (np.maximum(size - shape, 0) // 2).tolist()  # such an axis has all its crops at 0
         inside = [slice(b, b + int(n)) for b, n in zip(before, np.minimum(size, shape), strict=True)]
-        is_8_bit = region.dtype == np.uint8
-        out: Array = np.zeros((len(starts), len(region), *size.tolist()), np.uint8 if is_8_bit else np.float32)
+        if (shape < size).any():
+            out[:] = np.iinfo(out.dtype).min
         for window, start in zip(out, (starts - low).tolist(), strict=True):
             spans = [slice(a, a + part.stop - part.start) for a, part in zip(start, inside, strict=True)]
             window[(slice(None), *inside)] = region[(slice(None), *spans)]
-        return torch.from_numpy(out) if is_8_bit else torch.from_numpy(out).div_(LEVELS["uint16"])
