@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import zarr
 
 from icone.config import PretrainConfig
-from icone.data import Loader, Preparation, inspect_data, load_data
+from icone.data import Loader, Preparation, Sample, Source, inspect_data, load_data
 from icone.data.crops import CropDataset, draw_crops, window_starts
 from icone.data.formats.base import Array
 from icone.errors import InputError
@@ -131,6 +132,30 @@ def test_damaged_chunks_are_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="damaged, and is deleted"):
         data.windows_at(0, np.zeros((1, 3), int))
     assert not chunks.exists()
+
+
+@pytest.mark.parametrize("suffix", ["npy", "zarr"])
+def test_a_large_file_is_never_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    for number in range(2):
+        array = volume(number, (70, 40, 50))
+        if suffix == "npy":
+            np.save(tmp_path / f"{number}.npy", array)
+        else:
+            zarr.create_array(str(tmp_path / f"{number}.zarr"), data=array, chunks=(16, 16, 16))
+    whole = crops(tmp_path, cache="off", window=None)
+    summary, _ = inspect_data(PretrainConfig(source=str(tmp_path), crop=SIZE))
+
+    def refuse(self: Source, position: int) -> Sample:
+        raise AssertionError("read whole")
+
+    monkeypatch.setattr(Source, "read", refuse)
+    monkeypatch.setattr("icone.data.load.LARGE", 1e12)
+    by_regions, _ = inspect_data(PretrainConfig(source=str(tmp_path), crop=SIZE, cache="off"))
+    assert by_regions == summary
+    parts = crops(tmp_path, cache="off", window=None)
+    assert parts.preparation == whole.preparation
+    every = window_starts((70, 40, 50), SIZE)
+    assert all(torch.equal(parts.windows_at(row, every), whole.windows_at(row, every)) for row in (0, 1))
 
 
 def test_slabs_have_the_percentiles_of_the_whole_sample() -> None:

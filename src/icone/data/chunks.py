@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
-from icone.data.formats.base import PREPARING, Array
+from icone.data.formats.base import PREPARING, Array, Sample
 from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import Progress
 from icone.data.memory import GB
@@ -23,6 +24,8 @@ from icone.errors import InputError
 
 CHUNK = {2: 128, 3: 32}
 """Edge of a chunk in pixels or voxels, by spatial axes: a crop of 96³ touches at most 64 chunks."""
+AT_ONCE = 2**26
+"""Bytes that preparing a part of a sample may take."""
 Shape = tuple[int, ...]
 
 
@@ -108,38 +111,57 @@ class ChunkedSamples:
         return whole[(slice(None), *spans)]
 
 
-def chunks_of(slabs: Iterator[Tensor], preparation: Preparation) -> Iterator[Array]:
-    """The chunks of one prepared sample from its slabs along the first axis, in C order of their places.
+def chunks_of(source: Source, preparation: Preparation, position: int) -> Iterator[Array]:
+    """The chunks of one sample in C order of their places; beside what is read, little more than a slab is in memory.
 
-    A slab is (C, edge, …), the last one may be thinner.
-    """
-    dtype, (_, edge, *_) = chunk_dtype(preparation), chunk_shape(preparation)
-    for slab in slabs:
-        values = slab.numpy()
-        if dtype == "int16":  # `icone.views.base.unit_range` is the inverse
-            values = (np.rint(values * 65_535) - 32_768).astype(dtype)
-        values = np.pad(values, [(0, 0), *((0, -n % edge) for n in values.shape[1:])])
-        channels, _, *rest = values.shape
-        split = values.reshape(channels, edge, *(m for n in rest for m in (n // edge, edge)))
-        places = [2 + 2 * axis for axis in range(len(rest))]
-        split = split.transpose(*places, 0, 1, *(axis + 1 for axis in places))
-        yield from split.reshape(-1, channels, edge, *(edge for _ in rest))
-
-
-def slabs_of(source: Source, preparation: Preparation, position: int) -> Iterator[Tensor]:
-    """A sample prepared slab by slab, so that beside the decoded file little more is in memory.
-
-    Where it is resampled to a spacing, it is prepared whole.
+    Of a large file whose format allows it, one slab of chunks is read at a time. Where samples are resampled to a
+    spacing, or scaled by percentiles of their own, they are read whole.
     """
     edge = CHUNK[preparation.spatial_dims]
+    image = source.regions(position) if preparation.low is not None and preparation.spacing is None else None
+    if image is not None:
+        _, depth, *rest = image.shape
+        for start in range(0, depth, edge):
+            region = image.read((start, *(0 for _ in rest)), (min(start + edge, depth), *rest))
+            yield from _split(_prepared_slab(Sample(region, is_colour=image.is_colour), preparation), preparation)
+        return
     with source.room(position):
         sample = source.read(position)
         if preparation.spacing is not None or (preparation.low is None and preparation.colour != "auto"):
-            yield from preparation(sample).split(edge, dim=1)
+            for slab in preparation(sample).split(edge, dim=1):
+                yield from _split(_encoded(slab), preparation)
             return
         own = preparation.with_range_of(sample.array)
         for start in range(0, sample.array.shape[1], edge):
-            yield own(sample._replace(array=sample.array[:, start : start + edge]))
+            part = sample._replace(array=sample.array[:, start : start + edge])
+            yield from _split(_prepared_slab(part, own), own)
+
+
+def _prepared_slab(part: Sample, preparation: Preparation) -> Array:
+    """A slab (C, ≤ edge, …) of a sample as it is kept, prepared a few of its planes at a time."""
+    _, depth, *rest = part.array.shape
+    planes = max(1, AT_ONCE // (len(part.array) * math.prod(rest) * PREPARING))
+    slab: Array = np.empty((preparation.channels, depth, *rest), chunk_dtype(preparation))
+    for start in range(0, depth, planes):
+        thin = part._replace(array=part.array[:, start : start + planes])
+        slab[:, start : start + planes] = _encoded(preparation(thin))
+    return slab
+
+
+def _encoded(prepared: Tensor) -> Array:
+    """Values in [0, 1] as 16 bit; `icone.views.base.unit_range` is the inverse. What is 8 bit stays so."""
+    values: Array = prepared.numpy()
+    return values if values.dtype == np.uint8 else (np.rint(values * 65_535) - 32_768).astype(np.int16)
+
+
+def _split(slab: Array, preparation: Preparation) -> Iterator[Array]:
+    """The chunks of a slab along all its axes but the first spatial one, those at the end filled up with 0."""
+    shape, (_, _, *rest) = chunk_shape(preparation), slab.shape
+    for place in itertools.product(*(range(0, n, shape[1]) for n in rest)):
+        part = slab[(slice(None), slice(None), *(slice(a, a + shape[1]) for a in place))]
+        if part.shape != shape:
+            part = np.pad(part, [(0, n - m) for n, m in zip(shape, part.shape, strict=True)])
+        yield np.ascontiguousarray(part)
 
 
 def keep_chunks(
@@ -177,14 +199,11 @@ def _all_chunks(
     source: Source, preparation: Preparation, positions: Sequence[int], threads: int, progress: Progress | None
 ) -> Iterator[Array]:
     """The chunks of all samples; several samples at a time where there are threads for it, else slab by slab."""
-
-    def one(position: int) -> Iterator[Array]:
-        return chunks_of(slabs_of(source, preparation, position), preparation)
-
+    one = partial(chunks_of, source, preparation)
     with quiet_readers():
-        found = (
-            read_ahead(lambda p: list(one(p)), positions, threads, ahead=threads) if threads else map(one, positions)
-        )
+        found: Iterator[Iterable[Array]] = map(one, positions)
+        if threads:
+            found = read_ahead(lambda position: list(one(position)), positions, threads, ahead=threads)
         for done, chunks in enumerate(found, start=1):
             yield from chunks
             if progress is not None:

@@ -48,6 +48,8 @@ Report = Callable[[str], None]
 
 INSPECTED = 512
 """Tiles of huge files that are looked at for all, for intensity ranges among others."""
+LARGE = 8
+"""With `--crop`, files above this part of the memory of a thread are read region by region."""
 CHANNELS_SHOWN = 8
 """Channels whose intensity range a note names; series and spectra have hundreds."""
 
@@ -200,6 +202,8 @@ class _Reader:
     ) -> None:
         self._source, self._config, self._progress = source, config, progress
         self._facts: dict[int, Facts] = {}
+        if config.crop is not None and config.spacing is None:
+            source.regions_above = self._memory_limit() / (LARGE * config.workers)
         folder = cache_folder(config.cache) if source.is_cacheable else None
         if folder and isinstance(source, FolderFiles):
             check_outside("the cache", folder, source.folder, "--cache DIR")
