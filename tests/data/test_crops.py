@@ -95,6 +95,17 @@ def test_crops_are_a_function_of_seed_epoch_and_sample(folder: Path) -> None:
                        data.windows_at(2, window_starts(SHAPES[2], SIZE)[:1]))  # fmt: skip
 
 
+def test_constant_crops_are_drawn_again(tmp_path: Path) -> None:
+    for number in range(2):
+        array = np.zeros((60, 60, 60), np.uint16)
+        array[:20] = volume(number, (20, 60, 60)) + 1
+        np.save(tmp_path / f"{number}.npy", array)
+    data = crops(tmp_path, crop=16)
+    found = torch.cat([data.for_views(torch.arange(2), 2, seed=0, epoch=epoch) for epoch in range(40)])
+    constant = (found.flatten(2).amin(2) == found.flatten(2).amax(2)).float().mean()
+    assert constant < 0.05  # half of the places would be
+
+
 def test_the_loader_reads_crops_ahead_over_the_end_of_an_epoch(folder: Path) -> None:
     data = crops(folder)
     loader = Loader(data, 2, seed=3, num_views=2)

@@ -19,6 +19,8 @@ from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
 from icone.data.splits import Integers
 
+TRIES = 8
+"""Times that crops are drawn until none of them is constant."""
 SALT = 22
 """Begins the seeds of crops, so that they are others than those of the order of an epoch."""
 
@@ -48,6 +50,12 @@ def draw_crops(
     window = rng.integers(0, room - reach, endpoint=True)
     starts: npt.NDArray[np.int64] = window + rng.integers(0, reach, (count, len(size)), endpoint=True)
     return starts
+
+
+def _is_constant(crop: Array) -> bool:
+    """Whether a crop holds one value only. Most are told by some of their values."""
+    values = crop.reshape(-1)
+    return bool((values[:: len(values) // 1000 + 1] == values[0]).all() and (values == values[0]).all())
 
 
 class CropDataset(Dataset):
@@ -103,24 +111,26 @@ class CropDataset(Dataset):
         """The crop in the middle of each sample: (B, C, *size)."""
         size = np.array(self.preparation.size)
         middles = [(np.maximum(self.shape(int(i)) - size, 0) // 2)[None] for i in indices]
-        return self._read_crops(indices, middles)[:, 0]
+        return torch.cat([self.windows_at(int(i), start) for i, start in zip(indices, middles, strict=True)])
 
     def for_views(self, indices: Tensor, num_views: int, seed: int, epoch: int) -> Tensor:
-        """Random crops of each sample: (B, num_views, C, *size), a function of (seed, epoch, index)."""
-        starts = []
-        for index in map(int, indices):
-            rng = np.random.default_rng([SALT, seed, epoch, index])
-            starts.append(draw_crops(self.shape(index), self.preparation.size, self._overlap, num_views, rng))
-        return self._read_crops(indices, starts)
+        """Random crops of each sample: (B, num_views, C, *size), a function of (seed, epoch, index).
 
-    def _read_crops(self, indices: Tensor, starts: Sequence[npt.NDArray[np.int64]]) -> Tensor:
-        """The crops of each sample that begin at (n, axes), in one tensor (B, n, C, *size)."""
-        dtype = chunk_dtype(self.preparation)
-        shape = (len(indices), len(starts[0]), self.preparation.channels, *self.preparation.size)
-        crops: Array = np.empty(shape, dtype)
-        for out, index, each in zip(crops, map(int, indices), starts, strict=True):
-            self._read_into(out, index, each)
+        Where one is constant, as air outside of a window of intensities is, they are drawn again, eight times at most.
+        """
+        crops = self._empty(len(indices), num_views)
+        for out, index in zip(crops, map(int, indices), strict=True):
+            rng = np.random.default_rng([SALT, seed, epoch, index])
+            for _ in range(TRIES):
+                starts = draw_crops(self.shape(index), self.preparation.size, self._overlap, num_views, rng)
+                self._read_into(out, index, starts)
+                if not any(map(_is_constant, out)):
+                    break
         return torch.from_numpy(crops)
+
+    def _empty(self, *counts: int) -> Array:
+        shape = (*counts, self.preparation.channels, *self.preparation.size)
+        return np.empty(shape, chunk_dtype(self.preparation))
 
     def window_starts(self, index: int) -> npt.NDArray[np.int64]:
         """Where the windows begin that cover a sample: (n, axes)."""
@@ -128,7 +138,9 @@ class CropDataset(Dataset):
 
     def windows_at(self, index: int, starts: npt.NDArray[np.int64]) -> Tensor:
         """The windows of a sample that begin there: (n, C, *size)."""
-        return self._read_crops(torch.tensor([index]), [starts])[0]
+        windows = self._empty(len(starts))
+        self._read_into(windows, index, starts)
+        return torch.from_numpy(windows)
 
     def _read_into(self, out: Array, index: int, starts: npt.NDArray[np.int64]) -> None:
         """Fill (n, C, *size) with crops of one sample; what they share is read once."""
