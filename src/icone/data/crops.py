@@ -46,7 +46,7 @@ def draw_crops(
     that two crops are at most size · (1 − overlap^(1/axes)) apart along an axis, and share overlap^(1/axes) of it.
     """
     room = np.maximum(np.array(shape) - size, 0)
-    reach = np.minimum(room, np.floor(np.array(size) * (1 - overlap ** (1 / len(size))) + 1e-9)).astype(np.int64)
+    reach = np.minimum(room, np.floor(np.array(size) * (1 - overlap ** (1 / len(size))))).astype(np.int64)
     window = rng.integers(0, room - reach, endpoint=True)
     starts: npt.NDArray[np.int64] = window + rng.integers(0, reach, (count, len(size)), endpoint=True)
     return starts

@@ -28,7 +28,8 @@ class Batch(NamedTuple):
     """What one step sees, on the training device."""
 
     images: Tensor
-    """(B, C, *size) in the stored dtype; those of this rank's share alone where ranks share the batch."""
+    """(B, C, *size) in the stored dtype, or (B, views, C, *size) where a crop was read for every view; those of this
+    rank's share alone where ranks share the batch."""
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a batch
     """(B,) position inside the training subset; it addresses the anchor table."""
     label: Tensor
