@@ -57,7 +57,7 @@ class Preparation:
     needs_spacing: bool = False
     """Whether the spacing of a training sample decided how it was resized, so that `batch` must know it too."""
     crops: bool = False
-    """Whether samples keep their resolution: they are prepared as (C, *their own shape), and `size` is that of crops."""
+    """Whether samples keep their resolution: prepared ones are (C, *their own shape), and `size` is that of crops."""
 
     def __call__(self, sample: Sample) -> Tensor:
         """One sample as (C, *size) in the stored dtype; voxels without a spacing are taken for cubes."""
