@@ -6,7 +6,7 @@ from typing import cast
 
 from icone.config import ViewsConfig
 from icone.views.base import Views
-from icone.views.crops import CropViews
+from icone.views.crop_views import CropViews
 from icone.views.custom import CustomViews, PlainViews
 from icone.views.image import ImagePipeline
 from icone.views.point import PointPipeline
