@@ -85,7 +85,7 @@ def measure(line: Line, seconds: float) -> dict[str, Any]:
         dtype="uint8",
     )
     shape = DataShape(preparation, line.samples)
-    parts = build_parts(config, shape.random(device))
+    parts = build_parts(config, shape.random(device, config.views))
     step = TrainStep(parts.method.train(), parts.views, config, 10**6, device)
     context = RunContext(device, tf32=True)
     request = {"config": to_json(config), "data": shape.to_json(), "device": str(device)}

@@ -62,6 +62,12 @@ class DataConfig:
     background: Literal["auto", "dark", "bright", "keep"] = "auto"
     """Which side of Otsu's threshold is background; tiles with less than 5 % beside it are left out. auto: the side
     whose values vary less; keep: leave out nothing."""
+    crop: int | tuple[int, ...] | None = None
+    """Samples keep their own resolution (or --spacing), and every view is a random crop with this edge, or with these
+    edges, one per axis, in pixels or voxels. Evaluation takes the mean over windows that cover the sample. Such crops
+    replace those of the views, whose crop-scale counts only where it is not its default."""
+    crop_overlap: float = 0.3
+    """With --crop: the crops of one sample in one step share at least this part of their volume, each two of them."""
     split: Literal["train", "val", "test"] = "train"
     """Official split to read, for sources that have one."""
     size: int | None = None
@@ -285,6 +291,10 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
             raise InputError("--stride and --background are about tiles: give --tiles too")
         if self.tiles is not None and (self.spacing is not None or self.channels_from is not None):
             raise InputError("--tiles takes files at their own resolution: leave --spacing and --channels-from out")
+        if self.crop is None and self.crop_overlap != DataConfig.crop_overlap:
+            raise InputError("--crop-overlap is about crops: give --crop too")
+        if self.crop is not None and (self.size is not None or self.fit != "auto" or self.tiles is not None):
+            raise InputError("--crop keeps the resolution of the samples: leave --size, --fit and --tiles out")
         if self.stop_on_collapse and self.probe_every == 0:
             raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
         if self.snapshots and max(self.snapshots) >= self.epochs:

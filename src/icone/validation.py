@@ -64,6 +64,11 @@ RANGES: dict[str, Rule] = {
     "size": at_least(8, 65_536),
     "tiles": Rule("at least 8", lambda value: isinstance(value, bool) or value >= 8),  # `embed` has a switch
     "stride": COUNT,
+    "crop": Rule(
+        "at least 8 and at most 65,536, one number or one per axis",
+        lambda value: all(8 <= edge <= 65_536 for edge in (value if isinstance(value, tuple) else (value,))),
+    ),
+    "crop_overlap": Rule("a share between 0 and 1", lambda value: 0 <= value <= 1),
     "spacing": above(0, 1000),
     "window": Rule("two finite numbers, LOW < HIGH", lambda pair: -math.inf < pair[0] < pair[1] < math.inf),
     "subset": COUNT,

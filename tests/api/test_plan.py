@@ -140,7 +140,7 @@ def test_data_that_was_looked_at_has_the_shape_of_data_that_was_read(source: str
     config = PretrainConfig(source=source, test_fraction=0.25)
     read, seen = DataShape.of(load_data(config).train), DataShape.expected(*inspect_data(config))
     assert read == seen == DataShape.from_json(json.loads(json.dumps(read.to_json())))
-    random = read.random(CPU).train
+    random = read.random(CPU, 2).train
     assert random.images is not None
     assert random.images.shape == load_data(config).train.images.shape  # type: ignore[union-attr]
     assert random.images.dtype == load_data(config).train.images.dtype  # type: ignore[union-attr]

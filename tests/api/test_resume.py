@@ -37,7 +37,7 @@ def outcome(run: Run) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
     tensors = load_state(run).tensors
     encoder, _ = read_tensors(run.encoder_file)
     named = {**tensors, **{f"encoder/{name}": t for name, t in encoder.items()}}
-    clocks = ("seconds", "instances_per_second", "probe_seconds")
+    clocks = ("seconds", "instances_per_second", "probe_seconds", "waiting")
     history = [{k: v for k, v in row.items() if k not in clocks} for row in run.history]
     return {name: t.numpy().tobytes() for name, t in named.items()}, history
 

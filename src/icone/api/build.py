@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from icone.api.weights import start_from_weights
-from icone.config import OBJECT, FinetuneConfig, PretrainConfig, is_object
+from icone.config import OBJECT, FinetuneConfig, ImageViews, PretrainConfig, VolumeViews, is_object
 from icone.data import Data, Preparation, Source
 from icone.data.memory import free_bytes
 from icone.data.sources.objects import describe_object
@@ -31,7 +31,7 @@ from icone.process import is_launched, local_rank
 from icone.recipe import DIVERSITY_FLOPS, initial_scale
 from icone.training.context import kept_random_state, seed_random_numbers
 from icone.validation import refused
-from icone.views import CustomViews, Views, build_views
+from icone.views import CropViews, CustomViews, Views, build_views
 from icone.views.custom import ViewFunction
 
 
@@ -123,7 +123,10 @@ def make_encoder(config: PretrainConfig, preparation: Preparation, given: Given 
 
 
 def make_views(config: PretrainConfig, preparation: Preparation, given: Given = NOTHING) -> Views:
-    """The pipeline of the configuration, or what was given in its place."""
+    """The pipeline of the configuration, or what was given in its place; with `--crop`, of crops."""
+    if preparation.crops:
+        whole = dataclasses.replace(preparation, crops=False)
+        return CropViews(make_views(_without_crops(config), whole, given), config.crop_overlap)
     if is_object(config.pipeline):
         if given.views is None:
             raise give_again("views", config.pipeline)
@@ -133,6 +136,16 @@ def make_views(config: PretrainConfig, preparation: Preparation, given: Given = 
     return build_views(
         config, spatial_dims=preparation.spatial_dims, channels=preparation.channels, size=preparation.size
     )
+
+
+def _without_crops(config: PretrainConfig) -> PretrainConfig:
+    """A configuration whose views take no crops, unless their scale was set to another than the default."""
+    image, volume = config.image_views, config.volume_views
+    if image.crop_scale == ImageViews.crop_scale:
+        image = dataclasses.replace(image, crop_scale=(1.0, 1.0))
+    if volume.crop_scale == VolumeViews.crop_scale:
+        volume = dataclasses.replace(volume, crop_scale=(1.0, 1.0))
+    return dataclasses.replace(config, image_views=image, volume_views=volume)
 
 
 def make_training_views(config: PretrainConfig, preparation: Preparation, given: Given = NOTHING) -> Views:
@@ -164,7 +177,7 @@ def make_weak_views(config: PretrainConfig, preparation: Preparation, given: Giv
     A label may be in the colour or the contrast, which pretraining learns to ignore. Views that were given as an object
     are left as they are.
     """
-    weaker = without_intensities(config)
+    weaker = without_intensities(_without_crops(config) if preparation.crops else config)
     image, volume = weaker.image_views, weaker.volume_views
     weaker = dataclasses.replace(
         weaker,

@@ -25,7 +25,7 @@ def main() -> None:
     configure_process()
     config = from_json(request["config"])
     device = torch.device(request["device"])
-    parts = build_parts(config, DataShape.from_json(request["data"]).random(device), from_state=True)
+    parts = build_parts(config, DataShape.from_json(request["data"]).random(device, config.views), from_state=True)
     step = TrainStep(parts.method.train(), parts.views, config, request["total_steps"], device)
     if request["checkpointed"]:
         step.checkpoint_activations()

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import zipfile
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,12 @@ def untrained_encoder(
     held_out = set(run.instances["test_ids"])
     seen = torch.tensor([row for row, name in enumerate(dataset.ids) if name not in held_out])
     where = next(frozen.parameters()).device
+    images = partial(dataset.for_views, num_views=CALIBRATION_VIEWS, seed=CALIBRATION_SEED, epoch=0)
     with kept_random_state(where, CALIBRATION_SEED):
         calibrate_batch_norm(
             frozen.encoder,
             calibration_rows(len(seen)),
-            lambda rows: frozen.encode_views(dataset.images_at(seen[rows]).to(where), CALIBRATION_VIEWS),
+            lambda rows: frozen.encode_views(images(seen[rows]).to(where), CALIBRATION_VIEWS),
         )
     return frozen
 
@@ -152,6 +154,8 @@ def embed(
     if dense and (target is None or target.suffix != ".npz"):
         raise InputError("dense features are written as one .npz file: give its name with --out")
     by_tiles = tiles or run.config.tiles is not None
+    if dense and run.preparation.crops and not by_tiles:
+        raise InputError("samples of a run with --crop differ in size: --tiles --out MAP.zarr maps their features")
     is_map = target is not None and target.suffix == ".zarr"
     if target is not None and target.suffix not in FORMATS and not (is_map and by_tiles):
         also = ", .zarr (a map)" if by_tiles else "; .zarr is for --tiles" if is_map else ""
@@ -171,6 +175,9 @@ def embed(
         config = dataclasses.replace(config, include=(), exclude=())
     if by_tiles:
         edge = config.tiles or max(run.preparation.size, default=0)
+        if len(set(run.preparation.size)) > 1:
+            raise InputError(f"tiles are cubes or squares, and the run was trained on crops of {run.config.crop}")
+        config = dataclasses.replace(config, crop=None, crop_overlap=PretrainConfig.crop_overlap)
         config = dataclasses.replace(config, tiles=edge, stride=stride or config.stride, spacing=None)
     if memory_gb is not None:
         config = dataclasses.replace(config, memory_gb=memory_gb)
@@ -179,6 +186,8 @@ def embed(
     if data_root is not None:
         config = dataclasses.replace(config, data_root=data_root)
     frozen = load_encoder(run, device, encoder=encoder, views=views)
+    if by_tiles and frozen.preparation.crops:  # a tile is a window
+        frozen.preparation = dataclasses.replace(frozen.preparation, crops=False)
     with memory_errors():
         given_labels = None if isinstance(labels, (str, os.PathLike)) else labels
         opened = open_source(run.config.source if source is None else source, config, given_labels)

@@ -286,7 +286,7 @@ class _Planner:
         before = torch.cuda.memory_reserved(device) if on_gpu else 0
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(device)
-        method, views, loader = self.build(config, self.shape.random(device))
+        method, views, loader = self.build(config, self.shape.random(device, config.views))
         self.deadline = self.deadline or time.monotonic() + PLAN_SECONDS
         batches = batch_sizes(self.shape.samples, self.config.batch_size, method.smallest_batch)
         self.steps_per_epoch = math.ceil(len(batches) / config.accumulate)

@@ -21,6 +21,7 @@ from icone.data import Dataset, Preparation, open_source
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
 from icone.errors import InputError, printable
+from icone.evaluation.features import mean_over_windows
 from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.label_code import LabelCode
 from icone.run import FINETUNED, Run, load_weights, read_tensors, refuse_own_file
@@ -64,7 +65,11 @@ class FineTuned(nn.Module):
     def forward(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
         """Probabilities (B, names) or numbers (B,) of raw samples (B, C, *spatial), as `icone.load_encoder` takes."""
         prepared = self.preparation.batch(samples, spacing).to(self.classifier.device)
-        return torch.from_numpy(self.code.decode(self.classifier(self.views.plain(prepared)).float()))
+        if self.preparation.crops:
+            outputs = mean_over_windows(lambda x: self.classifier(self.views.plain(x)), prepared, self.preparation.size)
+        else:
+            outputs = self.classifier(self.views.plain(prepared))
+        return torch.from_numpy(self.code.decode(outputs.float()))
 
     def answers(self, dataset: Dataset, batch_size: int = 16) -> np.ndarray:
         """Probabilities or numbers of all samples of a prepared data set."""

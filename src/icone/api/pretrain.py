@@ -78,7 +78,14 @@ from icone.views import Views
 
 ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
 """Settings that may change on the way, because no tensor of the state depends on them."""
-FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {"size", "channels", "method", "options", "recipe"}
+FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {
+    "size",
+    "crop",
+    "channels",
+    "method",
+    "options",
+    "recipe",
+}
 """Settings that a saved state belongs to: other data can be trained on with it, but not another network."""
 
 
@@ -438,6 +445,7 @@ def build_parts(
         workers=config.workers,
         smallest_batch=method.smallest_batch,
         ranks=ranks if views.draws_first else None,
+        num_views=config.views,
     )
     method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
@@ -463,7 +471,7 @@ def _callbacks(
         epochs=config.epochs,
         available=len(dataset),
         views=config.views,
-        sample_bytes=dataset.preparation.nbytes,
+        sample_bytes=dataset.preparation.nbytes * (2 if dataset.preparation.crops else 1),
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
     alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
@@ -487,7 +495,7 @@ def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = N
             lambda done, total: status.update(f"digests of contents: {done}/{total}"),
         )
         memory.save()
-        if data.train.images is not None or data.train.prepared is not None:
+        if data.train.is_kept:
             data.source.close()
     return _Known(data, dict(zip(data.train.ids, digests, strict=True)))
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from icone.data import Data, Dataset, Preparation, Summary
+from icone.data.chunks import chunk_dtype
 
 
 class DataShape(NamedTuple):
@@ -38,12 +39,12 @@ class DataShape(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Memory that all prepared samples take."""
-        return self.samples * self.preparation.nbytes
+        """Memory that all prepared samples take; crops are read from the disk."""
+        return 0 if self.preparation.crops else self.samples * self.preparation.nbytes
 
-    def random(self, device: torch.device) -> Data:
+    def random(self, device: torch.device, num_views: int) -> Data:
         """Data of this shape; on this device all samples are one, which takes no memory to speak of."""
-        samples = cast(Dataset, _RandomSamples(self, device))
+        samples = cast(Dataset, _RandomSamples(self, device, num_views))
         nothing: Any = None
         return Data(
             source=nothing,
@@ -59,10 +60,12 @@ class DataShape(NamedTuple):
 class _RandomSamples:
     """Stands in for a `Dataset`."""
 
-    def __init__(self, shape: DataShape, device: torch.device) -> None:
-        self.preparation = shape.preparation
-        one = torch.rand(1, shape.preparation.channels, *shape.preparation.size)
-        one = (one * 255).to(torch.uint8) if shape.preparation.dtype == "uint8" else one
+    def __init__(self, shape: DataShape, device: torch.device, num_views: int) -> None:
+        self.preparation = preparation = shape.preparation
+        crops = (num_views,) if preparation.crops else ()
+        one = torch.rand(1, *crops, preparation.channels, *preparation.size)
+        if preparation.dtype == "uint8" or crops:
+            one = (one * 255).to(getattr(torch, chunk_dtype(preparation)))
         self.images = one.to(device).expand(shape.samples, *one.shape[1:])
         labels = torch.arange(shape.samples)
         self.labels = labels % shape.classes if shape.classes else torch.full_like(labels, -1)

@@ -59,6 +59,16 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.positions)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the samples are in memory or on disk, so that the source is not read again."""
+        return self.images is not None or self.prepared is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all prepared samples."""
+        return len(self) * self.preparation.nbytes
+
     def subset(self, rows: Sequence[int]) -> Dataset:
         """The samples at these rows alone, in this order; what lies in memory is not read again."""
         positions = [self.positions[int(row)] for row in rows]
@@ -78,6 +88,13 @@ class Dataset:
         for row in damaged:
             samples[row] = prepare_sample(self.source, self.preparation, int(positions[row]))
         return samples
+
+    def for_views(self, indices: Tensor, num_views: int, seed: int, epoch: int) -> Tensor:
+        """What `num_views` random views of these samples are made of: the samples, (B, C, *size).
+
+        Where crops are taken of them (`icone.data.crops`), a crop for each view: (B, num_views, C, *size).
+        """
+        return self.images_at(indices)
 
     def _read(self, piece: range) -> Tensor:
         return self.images_at(torch.arange(piece.start, piece.stop))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from icone.config import DataConfig
+from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import quiet_readers
 from icone.data.sources.base import Array, Source
 from icone.data.sources.folder import mixed_dimensions
 from icone.data.threads import read_ahead
-from icone.errors import InputError
+from icone.errors import InputError, one_line
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) while samples are read."""
@@ -97,6 +99,9 @@ def inspect_source(
 def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     name = source.ids[position]
     try:
+        image = source.regions(position)
+        if image is not None:
+            return _look_at_regions(source, keep, position, image)
         with source.room(position):
             sample = source.read(position)
     except InputError as error:
@@ -113,9 +118,7 @@ def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     is_constant = min(low[c] for c in there) == max(high[c] for c in there)
     if is_constant and source.spatial_dims > 0 and not source.is_sampled:
         return Problem(name, f"{source.where(position)} is constant: every value is {low[0]:g}")
-    size, count = channels[0].size, max(16, min(4096, keep // len(channels)))
-    places = np.random.default_rng(position).integers(0, size, count)
-    chosen: Any = (slice(None), *np.unravel_index(places, channels.shape[1:]))
+    chosen: Any = (slice(None), *_places(position, channels.shape, keep))
     values = np.asarray(channels[chosen], dtype=np.float32)
     if sample.missing:
         low, high = (tuple(v if c in there else np.nan for c, v in enumerate(end)) for end in (low, high))
@@ -123,6 +126,36 @@ def _look(source: Source, keep: int, position: int) -> Facts | Problem:
     dtype = array.dtype.newbyteorder("=").name
     about = (array.shape, dtype, sample.spacing, sample.is_colour, low, high)
     return Facts(position, *about, values, sample.names, sample.notes)
+
+
+def _places(position: int, shape: tuple[int, ...], keep: int) -> tuple[Array, ...]:
+    """Some places in a sample (C, *spatial), as a list of coordinates along each spatial axis."""
+    count = max(16, min(4096, keep // shape[0]))
+    return np.unravel_index(np.random.default_rng(position).integers(0, math.prod(shape[1:]), count), shape[1:])
+
+
+def _look_at_regions(source: Source, keep: int, position: int, image: LazyImage) -> Facts | Problem:
+    """The same as of a sample in memory, region by region."""
+    where, places = source.where(position), np.stack(_places(position, image.shape, keep), axis=1)
+    values = np.empty((image.channels, len(places)), np.float32)
+    lows, highs = [], []
+    for start, stop in image.blocks():
+        try:
+            region = image.read(start, stop)
+        except Exception as error:  # decoders raise anything
+            raise InputError(f"cannot read {where}: {one_line(error)}") from error
+        axes = tuple(range(1, region.ndim))
+        lows.append(region.min(axes))
+        highs.append(region.max(axes))
+        inside = ((places >= start) & (places < stop)).all(axis=1)
+        values[:, inside] = region[(slice(None), *(places[inside] - start).T)]
+    low, high = (tuple(map(float, end)) for end in (np.min(lows, axis=0), np.max(highs, axis=0)))
+    if not np.isfinite([low, high]).all():
+        return Problem(source.ids[position], f"{where} holds NaN or infinite values")
+    if min(low) == max(high):
+        return Problem(source.ids[position], f"{where} is constant: every value is {low[0]:g}")
+    dtype = image.dtype.newbyteorder("=").name
+    return Facts(position, image.shape, dtype, image.millimetres, image.is_colour, low, high, values, image.names)
 
 
 def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:

@@ -18,6 +18,8 @@ import numpy as np
 
 from icone.config import DataConfig, PretrainConfig
 from icone.data.cache import cache_folder
+from icone.data.chunks import keep_chunks
+from icone.data.crops import CropDataset
 from icone.data.dataset import Dataset, integer_labels, prepare_sample, source_classes
 from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import (
@@ -37,7 +39,7 @@ from icone.data.sources.base import Array, Source
 from icone.data.sources.folder import FolderFiles
 from icone.data.sources.registry import check_splits, open_source
 from icone.data.splits import Integers, grouped_split, imbalanced_subset, stratified_split, stratified_subset
-from icone.data.summary import Summary, guess_notes, summarise
+from icone.data.summary import Summary, crop_notes, guess_notes, summarise
 from icone.data.targets import suggested_groups
 from icone.data.threads import read_ahead
 from icone.errors import InputError
@@ -46,6 +48,8 @@ Report = Callable[[str], None]
 
 INSPECTED = 512
 """Tiles of huge files that are looked at for all, for intensity ranges among others."""
+LARGE = 8
+"""With `--crop`, files above this part of the memory of a thread are read region by region."""
 CHANNELS_SHOWN = 8
 """Channels whose intensity range a note names; series and spectra have hundreds."""
 
@@ -197,6 +201,9 @@ class _Reader:
         self, source: Source, config: PretrainConfig, report: Report | None, progress: Progress | None
     ) -> None:
         self._source, self._config, self._progress = source, config, progress
+        self._facts: dict[int, Facts] = {}
+        if config.crop is not None and config.spacing is None:
+            source.regions_above = self._memory_limit() / (LARGE * config.workers)
         folder = cache_folder(config.cache) if source.is_cacheable else None
         if folder and isinstance(source, FolderFiles):
             check_outside("the cache", folder, source.folder, "--cache DIR")
@@ -209,6 +216,7 @@ class _Reader:
         self._source.recall(limit=self._memory_limit() / 2)
         known = self._cache.facts(positions) if self._cache else {}
         inspection = inspect_source(self._source, self._config, self._config.workers, self._progress, positions, known)
+        self._facts |= {fact.position: fact for fact in inspection.facts}
         if self._cache and len(inspection.facts) > len(known):
             self._cache.keep_facts(positions, inspection.facts)
         return inspection
@@ -218,6 +226,8 @@ class _Reader:
     ) -> tuple[Dataset, ...]:
         """A data set for every part of the samples, all of them in memory or none."""
         positions = np.unique(np.concatenate(parts))
+        if preparation.crops:
+            return self._prepare_crops(preparation, positions, parts, skipped)
         resident = len(positions) * preparation.nbytes <= self._memory_limit()
         prepared = self._prepared(positions, preparation)
         kept = self._cache.samples(positions, preparation, prepared) if self._cache else None
@@ -228,6 +238,20 @@ class _Reader:
         if resident or kept:
             self._source.close()
         return datasets
+
+    def _prepare_crops(
+        self, preparation: Preparation, positions: Integers, parts: Sequence[Integers], skipped: Sequence[Problem]
+    ) -> tuple[Dataset, ...]:
+        """A data set of crops for every part of the samples, which keep their resolution."""
+        facts = [self._facts[position] for position in positions.tolist()]
+        shapes = [preparation.resized(fact.shape[1:], fact.spacing) for fact in facts]
+        limit, workers = self._memory_limit(), self._config.workers
+        chunked = keep_chunks(self._source, preparation, positions, shapes, self._cache, limit, workers, self._progress)
+        make = partial(CropDataset, self._source, preparation=preparation, chunked=chunked, skipped=skipped)
+        datasets = (make(part, np.searchsorted(positions, part), self._config.crop_overlap) for part in parts)
+        self._source.recall(limit=0)
+        self._source.close()
+        return tuple(datasets)
 
     def _prepared(self, positions: Integers, preparation: Preparation) -> Iterator[Array]:
         prepare, workers = partial(prepare_sample, self._source, preparation), self._config.workers
@@ -342,7 +366,9 @@ def _notes(
     if skipped:
         notes.append(f"{len(skipped)} of {len(source)} samples were left out")
     largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)
-    if preparation.size and largest < min(preparation.size):
+    if preparation.crops:
+        notes += crop_notes(facts, preparation, config.crop_overlap)
+    elif preparation.size and largest < min(preparation.size):
         target = preparation.size[0]
         notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
     if preparation.spatial_dims:
@@ -358,6 +384,9 @@ def _storage_notes(found: _Examined, train: Dataset) -> list[str]:
     """Where the prepared samples are, if not in memory."""
     if train.images is not None:
         return []
+    if isinstance(train, CropDataset):
+        place = "on disk (--cache)" if train.is_on_disk else "in memory"
+        return [f"the samples are kept in chunks {place}, {train.nbytes / GB:.2g} GB, and only crops of them are read"]
     needed = found.preparation.nbytes * len(found.drawn.everything) / GB
     where = "from their files" if train.prepared is None else "from the cache"
     return [f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)"]

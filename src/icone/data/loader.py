@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -26,7 +28,8 @@ class Batch(NamedTuple):
     """What one step sees, on the training device."""
 
     images: Tensor
-    """(B, C, *size) in the stored dtype; those of this rank's share alone where ranks share the batch."""
+    """(B, C, *size) in the stored dtype, or (B, views, C, *size) where a crop was read for every view; those of this
+    rank's share alone where ranks share the batch."""
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a batch
     """(B,) position inside the training subset; it addresses the anchor table."""
     label: Tensor
@@ -52,7 +55,9 @@ class Loader:
         workers: int = 2,
         smallest_batch: int = 1,
         ranks: Ranks | None = None,
+        num_views: int = 1,
     ) -> None:
+        """`num_views` is how many views are made of a sample: where they are made of crops, that many are read."""
         count = len(dataset)
         if count < 2:
             raise InputError(f"training needs at least 2 samples, got {count}")
@@ -66,13 +71,18 @@ class Loader:
         self.device = torch.device(device)
         self.workers = workers
         self.ranks = ranks
+        self.num_views = num_views
+        self.waited = 0.0
+        """Seconds in which `advance` waited for samples that were not read yet, to be set back by who reads it."""
         self._labels = dataset.labels.to(self.device)
         self._images = samples_on(dataset, self.device)
         self._order = torch.zeros(count, dtype=torch.int64, device=self.device)
         self.position = torch.zeros((), dtype=torch.int64, device=self.device)
         """Number of instances of this epoch that were taken, on the device."""
         self._buffers: dict[tuple[int, int], Batch] = {}
-        self._stream: Generator[tuple[Tensor, Tensor], None, None] = self._read(())
+        self._stream: Generator[tuple[Tensor, Tensor], None, None] = self._read(iter(()))
+        self._next: tuple[int, int] | None = None
+        """Epoch and number of the batch that the stream gives next; None where there is none."""
 
     @property
     def resident(self) -> bool:
@@ -84,20 +94,19 @@ class Loader:
         return torch.from_numpy(np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset)))
 
     def begin(self, epoch: int, start: int = 0) -> None:
-        """Begin an epoch with its batch number `start`."""
-        self.end()
-        order = self.order(epoch)
-        self._order.copy_(order)
+        """Begin an epoch with its batch number `start`. Its first batches have been read ahead if it is the next."""
+        self._order.copy_(self.order(epoch))
         self.position.fill_(sum(self.sizes[:start]))
-        if not self.resident:
-            self._stream = self._read(torch.split(order, self.sizes)[start:])
+        if not self.resident and self._next != (epoch, start):
+            self.end()
+            self._stream, self._next = self._read(self._chunks(epoch, start)), (epoch, start)
 
     def advance(self, sizes: Sequence[int]) -> None:
         """Prepare what a step takes: one batch, or several micro-batches whose gradients are accumulated."""
         if self.resident:
             return
         for micro_batch, size in enumerate(sizes):
-            images, index = next(self._stream)
+            images, index = self._next_batch()
             if (micro_batch, size) not in self._buffers:
                 index = index.to(self.device)
                 self._buffers[micro_batch, size] = Batch(images.clone(), index, self._labels[index])
@@ -120,6 +129,23 @@ class Loader:
     def end(self) -> None:
         """Leave the epoch, and stop the threads that read ahead."""
         self._stream.close()
+        self._next = None
+
+    def _chunks(self, epoch: int, start: int) -> Iterator[tuple[int, Tensor]]:
+        """The batches from one on, in this epoch and all that follow, each with the number of its epoch."""
+        for number in itertools.count(epoch):
+            for chunk in torch.split(self.order(number), self.sizes)[start:]:
+                yield number, chunk
+            start = 0
+
+    def _next_batch(self) -> tuple[Tensor, Tensor]:
+        began = time.monotonic()
+        batch = next(self._stream)
+        self.waited += time.monotonic() - began
+        assert self._next is not None
+        epoch, number = self._next
+        self._next = (epoch, number + 1) if number + 1 < len(self.sizes) else (epoch + 1, 0)
+        return batch
 
     def _own(self, index: Tensor) -> Tensor:
         """What this rank reads of a batch."""
@@ -128,17 +154,17 @@ class Loader:
         share = self.ranks.share_of(len(index))
         return index[share.start : share.stop]
 
-    def _read(self, chunks: Sequence[Tensor]) -> Generator[tuple[Tensor, Tensor], None, None]:
-        images = read_ahead(self._fetch, chunks, self.workers, ahead=BATCHES_AHEAD * self.workers)
-        batches = zip(images, chunks, strict=True)
+    def _read(self, chunks: Iterator[tuple[int, Tensor]]) -> Generator[tuple[Tensor, Tensor], None, None]:
+        batches = read_ahead(self._fetch, chunks, self.workers, ahead=BATCHES_AHEAD * self.workers)
         try:
             yield from _copied_ahead(batches, self.device) if self.device.type == "cuda" else batches
         finally:
-            images.close()
+            batches.close()
 
-    def _fetch(self, chunk: Tensor) -> Tensor:
-        images = self.dataset.images_at(self._own(chunk))
-        return images.pin_memory() if self.device.type == "cuda" else images
+    def _fetch(self, numbered: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
+        epoch, chunk = numbered
+        images = self.dataset.for_views(self._own(chunk), self.num_views, self.seed, epoch)
+        return images.pin_memory() if self.device.type == "cuda" else images, chunk
 
 
 def batch_sizes(instances: int, batch_size: int, smallest: int) -> list[int]:
@@ -212,7 +238,9 @@ def where_samples_are(loader: Loader) -> str:
     >>> where_samples_are(Loader(load_data(PretrainConfig(source="synthetic:cells@16x23")).train, 1, seed=0))
     'the samples take 0.000 GB of the memory of cpu'
     """
-    size = loader.dataset.preparation.nbytes * len(loader.dataset) / GB
+    size = loader.dataset.nbytes / GB
+    if loader.dataset.preparation.crops:
+        return f"crops of the samples, which take {size:.3f} GB, are read while {loader.device} trains"
     if loader.resident:
         return f"the samples take {size:.3f} GB of the memory of {loader.device}"
     return f"the samples take {size:.3f} GB, too much for {loader.device} while it trains: they are streamed to it"

@@ -56,6 +56,8 @@ class Preparation:
     """Whether the channels of a sample share one intensity range, as red, green and blue do."""
     needs_spacing: bool = False
     """Whether the spacing of a training sample decided how it was resized, so that `batch` must know it too."""
+    crops: bool = False
+    """Whether samples keep their resolution: prepared ones are (C, *their own shape), and `size` is that of crops."""
 
     def __call__(self, sample: Sample) -> Tensor:
         """One sample as (C, *size) in the stored dtype; voxels without a spacing are taken for cubes."""
@@ -87,12 +89,14 @@ class Preparation:
         if self.spatial_dims == 0:
             return x
         x = self._scale(x)
-        x = centre(resize(x, self.resized(tuple(x.shape[2:]), spacing)), self.size)
+        x = resize(x, self.resized(tuple(x.shape[2:]), spacing))
+        if not self.crops:
+            x = centre(x, self.size)
         return (x * 255).round().to(torch.uint8) if self.dtype == "uint8" else x.clamp(0, 1)
 
     @property
     def nbytes(self) -> int:
-        """Memory that one prepared sample takes."""
+        """Memory that one prepared sample takes, or one crop of it."""
         return self.channels * math.prod(self.size) * (1 if self.dtype == "uint8" else 4)
 
     def to_json(self) -> dict[str, Any]:
@@ -119,11 +123,12 @@ class Preparation:
         shares_range = config.channels != "auto" or all(fact.is_colour for fact in facts)
         low, high, dtype = (0.0, 1.0, "float32") if dims == 0 else _intensity(facts, config, shares_range)
         edge = config.size or size or DEFAULT_SIZE.get(dims, 0)
-        stretch = config.fit == "stretch" or (config.fit == "auto" and dims == 2)
+        edges = (edge,) * dims if config.crop is None else _crop_edges(config.crop, dims)
+        stretch = config.crop is None and (config.fit == "stretch" or (config.fit == "auto" and dims == 2))
         inferred = cls(
             spatial_dims=dims,
             channels=channels,
-            size=(edge,) * dims,
+            size=edges,
             fit="stretch" if stretch else "pad",
             spacing=config.spacing,
             low=_per_channel(low, channels),
@@ -131,11 +136,25 @@ class Preparation:
             dtype="uint8" if dtype == "uint8" else "float32",
             colour=config.channels if dims else "auto",
             shares_range=shares_range,
+            crops=config.crop is not None,
         )
         needs_spacing = config.spacing is not None or any(
             inferred.resized(f.shape[1:], f.spacing) != inferred.resized(f.shape[1:], None) for f in facts if f.spacing
         )
         return dataclasses.replace(inferred, needs_spacing=needs_spacing)
+
+    def with_range_of(self, array: Array) -> Preparation:
+        """This preparation with the percentiles of one sample (C, *spatial) as its range, so that parts of the sample
+        can be prepared one after another; itself where it has a range already."""
+        if self.low is not None:
+            return self
+        ends = []
+        for values in array.reshape(1, -1) if self.shares_range else array.reshape(len(array), -1):
+            ranks = [round(percent / 100 * (values.size - 1)) for percent in PERCENTILES]
+            low, high = np.partition(values, ranks)[ranks].tolist()
+            ends.append((low, high) if low < high else (float(values.min()), float(values.max())))
+        low, high = (_per_channel(end, self.channels) for end in zip(*ends, strict=True))
+        return dataclasses.replace(self, low=low, high=high)
 
     def _scale(self, x: Tensor) -> Tensor:
         if self.low is not None and self.high is not None:
@@ -169,6 +188,8 @@ class Preparation:
             if spacing is None:
                 raise InputError("samples are resampled to a spacing here, but this one does not say its own")
             return tuple(max(1, round(n * s / self.spacing)) for n, s in zip(shape, spacing, strict=True))
+        if self.crops:
+            return shape
         if self.fit == "stretch":
             return self.size
         extents = [n * s for n, s in zip(shape, spacing or (1.0,) * len(shape), strict=True)]
@@ -199,6 +220,16 @@ class Preparation:
 
 
 _KINDS = {0: "points (C,)", 2: "2D images (C, H, W)", 3: "volumes (C, D, H, W)"}
+
+
+def _crop_edges(crop: int | tuple[int, ...], dims: int) -> tuple[int, ...]:
+    """An edge for every axis, from one for all or one for each."""
+    if dims == 0:
+        raise InputError("--crop is for images and volumes, but these are points: leave it out")
+    edges = (crop,) * dims if isinstance(crop, int) else crop if len(crop) > 1 else crop * dims
+    if len(edges) != dims:
+        raise InputError(f"--crop has {len(edges)} edges, but these are {_KINDS[dims]}: give 1 or {dims}")
+    return edges
 
 
 def _as_floats(samples: Tensor | Array) -> Tensor:

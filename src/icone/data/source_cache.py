@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from icone.data.inspection import Facts
 from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
 from icone.data.splits import Integers
+from icone.errors import InputError
 
 
 class SourceCache:
@@ -79,6 +80,32 @@ class SourceCache:
             about = {"kind": "samples", "source": self._name}
             rows = self._cache.write(key, prepared, shape, preparation.dtype, about)
         return None if rows is None else PreparedSamples(self._cache, key, rows, positions)
+
+    def chunks(
+        self,
+        positions: Integers,
+        preparation: Preparation,
+        shape: tuple[int, ...],
+        dtype: str,
+        chunks: Iterable[Array],
+    ) -> tuple[CheckedRows, Callable[[], None]] | None:
+        """The chunks of samples that keep their resolution, and what to call where one is damaged.
+
+        The size of the crops is no part of the key, because chunks do not depend on it.
+        """
+        plain = {name: value for name, value in preparation.to_json().items() if name != "size"}
+        key = _digest([self._state, "chunks", positions.tolist(), plain, shape])
+        about = {"kind": "chunks", "source": self._name}
+        rows = self._cache.open(key) or self._cache.write(key, chunks, shape, dtype, about)
+
+        def damage() -> None:
+            self._cache.remove(key)
+            raise InputError(
+                "what the cache holds of the samples is damaged, and is deleted: start again, with --resume where "
+                "the run had begun, and it is made anew"
+            )
+
+        return None if rows is None else (rows, damage)
 
     def _facts_key(self, positions: Sequence[int]) -> str:
         return _digest([self._state, "facts", list(positions)])

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from icone.data.chunks import chunk_bytes
+from icone.data.crops import window_starts
 from icone.data.inspection import Facts, Problem
 from icone.data.labels import class_names
 from icone.data.memory import GB
@@ -54,8 +56,10 @@ class Summary:
     """Edges that every sample is brought to."""
     scale: list[float]
     """By how much each axis of the middle sample shrinks (below 1) or grows."""
+    windows: list[int]
+    """With --crop: the fewest and the most windows of that size that cover a sample; else empty."""
     memory: int
-    """Bytes of all prepared samples."""
+    """Bytes of all prepared samples; with --crop they lie on disk."""
     notes: list[str]
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -82,7 +86,9 @@ class Summary:
             )
         if self.dimensions:
             yield "size", f"{' × '.join(map(str, self.size))} ({', '.join(map(_scale_text, self.scale))})"
-        yield "memory", f"{self.memory / GB:.2g} GB of prepared samples"
+        if self.windows:
+            yield "windows", f"{'–'.join(f'{n:,}' for n in sorted(set(self.windows)))} cover a sample"
+        yield "memory", f"{self.memory / GB:.2g} GB of prepared samples{', on disk' if self.windows else ''}"
 
 
 def summarise(
@@ -103,6 +109,8 @@ def summarise(
         counts = Counter(name for label in known for name in label_set(label))
     groups = None if source.groups is None else len({source.groups[p] for p in kept} - {None})
     problems = [*source.left_out, *((problem.id, problem.reason) for problem in skipped)]
+    shapes = [preparation.resized(fact.shape[1:], fact.spacing) for fact in facts] if preparation.crops else []
+    windows = [len(window_starts(shape, preparation.size)) for shape in shapes]
     return Summary(
         samples=len(kept),
         dimensions=preparation.spatial_dims,
@@ -116,7 +124,10 @@ def summarise(
         skipped=[{"id": name, "reason": reason} for name, reason in problems],
         size=list(preparation.size),
         scale=np.round(np.median(_scales(facts, preparation), axis=0), 3).tolist() if preparation.spatial_dims else [],
-        memory=(splits["train"] + splits["test"]) * preparation.nbytes,
+        windows=[min(windows), max(windows)] if windows else [],
+        memory=sum(chunk_bytes(preparation, shape) for shape in shapes)
+        if preparation.crops
+        else (splits["train"] + splits["test"]) * preparation.nbytes,
         notes=list(notes),
     )
 
@@ -124,6 +135,26 @@ def summarise(
 def guess_notes(source: Source, facts: Sequence[Facts], preparation: Preparation) -> list[str]:
     """Sentences about what was guessed when files were read, about strong shrinking and about mixed spacings."""
     return [*_reader_notes(source, facts), *_scale_notes(facts, preparation), *_spacing_notes(facts, preparation)]
+
+
+def crop_notes(facts: Sequence[Facts], preparation: Preparation, overlap: float) -> Iterator[str]:
+    """What `--crop` means for these samples."""
+    shapes = [preparation.resized(fact.shape[1:], fact.spacing) for fact in facts]
+    resolution = "their own resolution" if preparation.spacing is None else f"{preparation.spacing:g} mm per voxel"
+    edges = "×".join(map(str, preparation.size))
+    yield (
+        f"samples keep {resolution}: every view is a crop of {edges}, and the crops of a sample share at least "
+        f"{overlap:.0%} of it (--crop-overlap)"
+    )
+    small = [any(n < edge for n, edge in zip(shape, preparation.size, strict=True)) for shape in shapes]
+    if any(small):
+        yield f"{sum(small)} of {len(small)} samples are smaller than a crop along an axis, and are padded with 0 there"
+    uneven = [f.spacing for f in facts if f.spacing and max(f.spacing) > SAME_SPACING * min(f.spacing)]
+    if uneven and preparation.spacing is None and preparation.spatial_dims == 3:
+        yield (
+            f"voxels are no cubes ({' × '.join(f'{s:.3g}' for s in uneven[0])} mm), and quarter turns swap their axes: "
+            "--spacing makes them cubes, --volume-views.rotate 0 leaves the turns out"
+        )
 
 
 def _reader_notes(source: Source, facts: Sequence[Facts]) -> Iterator[str]:

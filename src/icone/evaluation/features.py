@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -10,14 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from icone.data import Dataset, Preparation
-from icone.data.prepare import Spacing
+from icone.data.crops import CropDataset, window_starts
+from icone.data.prepare import Spacing, centre
 from icone.data.sources.base import Array
+from icone.data.threads import read_ahead
 from icone.encoders import num_features
 from icone.encoders.feature_map import feature_map
+from icone.errors import InputError
 from icone.training.context import kept_random_state
 from icone.views import Views
 
 Progress = Callable[[int, int], None]
+
+WINDOWS = 8
+"""Windows of samples in memory that pass through the encoder at a time."""
 
 
 class FrozenEncoder(nn.Module):
@@ -25,7 +32,8 @@ class FrozenEncoder(nn.Module):
 
     It takes samples of any size and applies the intensity ranges, the resizing and the normalisation of the training
     run. It is in eval mode and no parameter requires a gradient; `encoder.requires_grad_(True).train()` prepares it
-    for fine-tuning, and `encoder.encoder` is the bare network. It needs no instance ids.
+    for fine-tuning, and `encoder.encoder` is the bare network. It needs no instance ids. Of a run with `--crop` the
+    features are the mean over windows that cover a sample.
 
     The samples must be as our readers give them, in the file's own units (raw values, not scaled to [0, 1]):
 
@@ -78,10 +86,18 @@ class FrozenEncoder(nn.Module):
 
     def map_prepared(self, images: Tensor) -> Tensor:
         """Feature maps of samples that the preparation was applied to already."""
+        if self.preparation.crops and tuple(images.shape[2:]) != self.preparation.size:
+            edges = "×".join(map(str, self.preparation.size))
+            raise InputError(
+                f"the run was trained on crops of {edges}, and feature maps are of samples of that size: "
+                "`icone embed --tiles` writes a map of features over a whole volume"
+            )
         return feature_map(self.encoder, self.views.plain(images))
 
     def encode_prepared(self, images: Tensor) -> Tensor:
         """Features of samples that the preparation was applied to already."""
+        if self.preparation.crops and tuple(images.shape[2:]) != self.preparation.size:
+            return mean_over_windows(self.encode_prepared, images, self.preparation.size)
         features: Tensor = self.encoder(self.views.plain(images))
         return features
 
@@ -92,10 +108,55 @@ class FrozenEncoder(nn.Module):
         return features.reshape(*views.shape[:2], -1)
 
 
+def mean_over_windows(function: Callable[[Tensor], Tensor], images: Tensor, size: tuple[int, ...]) -> Tensor:
+    """The mean of what a function of windows (n, C, *size) gives, (n, d), over windows that cover samples.
+
+    Samples (B, C, *spatial) are padded where they are smaller than a window; the result is (B, d).
+    """
+    padded = centre(images, tuple(map(max, images.shape[2:], size)))
+    starts = window_starts(tuple(padded.shape[2:]), size).tolist()
+    at_once = max(1, WINDOWS // len(images))
+    total: Tensor | float = 0.0
+    for first in range(0, len(starts), at_once):
+        chosen = starts[first : first + at_once]
+        spans = [[slice(a, a + n) for a, n in zip(start, size, strict=True)] for start in chosen]
+        windows = torch.stack([padded[(slice(None), slice(None), *span)] for span in spans], dim=1)
+        total = total + function(windows.flatten(0, 1)).float().unflatten(0, (len(images), -1)).sum(dim=1)
+    return torch.as_tensor(total) / len(starts)
+
+
+@torch.no_grad()
+def mean_over_all_windows(
+    function: Callable[[Tensor], Tensor],
+    dataset: CropDataset,
+    device: torch.device,
+    batch_size: int = 16,
+    progress: Progress | None = None,
+) -> Tensor:
+    """The same (N, d) for all samples of a data set, of which only a few batches of windows are in memory."""
+    starts = [dataset.window_starts(row) for row in range(len(dataset))]
+    places = [(row, start[None]) for row, each in enumerate(starts) for start in each]
+    batches = [places[first : first + batch_size] for first in range(0, len(places), batch_size)]
+    read = read_ahead(
+        lambda batch: torch.cat([dataset.windows_at(*place) for place in batch]), batches, workers=2, ahead=2
+    )
+    total: Tensor | None = None
+    for batch, windows in zip(batches, read, strict=True):
+        found = function(windows.to(device)).float().cpu()
+        total = torch.zeros(len(dataset), found.shape[1]) if total is None else total
+        total.index_add_(0, torch.tensor([row for row, _ in batch]), found)
+        if progress:
+            progress(batch[-1][0] + (batch is batches[-1]), len(dataset))
+    assert total is not None
+    return total / torch.tensor([len(each) for each in starts])[:, None]
+
+
 def extract(
     encoder: FrozenEncoder, dataset: Dataset, batch_size: int = 16, progress: Progress | None = None
 ) -> npt.NDArray[np.float32]:
-    """Features (N, d) of a whole dataset, on the device of the encoder."""
+    """Features (N, d) of a whole dataset, on the device of the encoder; the mean over windows where it has crops."""
+    if isinstance(dataset, CropDataset):
+        return mean_over_all_windows(encoder.encode_prepared, dataset, encoder.device, batch_size, progress).numpy()
     return _over_batches(encoder.encode_prepared, encoder, dataset, torch.arange(len(dataset)), batch_size, progress)
 
 
@@ -113,8 +174,9 @@ def extract_views(
     progress: Progress | None = None,
 ) -> npt.NDArray[np.float32]:
     """Features (n, num_views, d) of random views of the samples at these positions, drawn by `seed`."""
+    read = partial(dataset.for_views, num_views=num_views, seed=seed, epoch=0)
     with kept_random_state(encoder.device, seed):
-        return _over_batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress)
+        return _over_batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress, read)
 
 
 def extract_maps(
@@ -133,8 +195,9 @@ def _over_batches(
     chosen: Tensor,
     batch_size: int,
     progress: Progress | None,
+    read: Callable[[Tensor], Tensor] | None = None,
 ) -> npt.NDArray[np.float32]:
-    return torch.cat(list(_batches(function, encoder, dataset, chosen, batch_size, progress))).numpy()
+    return torch.cat(list(_batches(function, encoder, dataset, chosen, batch_size, progress, read))).numpy()
 
 
 @torch.inference_mode()
@@ -145,9 +208,11 @@ def _batches(
     chosen: Tensor,
     batch_size: int,
     progress: Progress | None,
+    read: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[Tensor]:
+    read = read or dataset.images_at
     for start in range(0, len(chosen), batch_size):
-        images = dataset.images_at(chosen[start : start + batch_size]).to(encoder.device)
+        images = read(chosen[start : start + batch_size]).to(encoder.device)
         yield function(images).float().cpu()
         if progress:
             progress(min(start + batch_size, len(chosen)), len(chosen))

@@ -83,7 +83,7 @@ class LiveProbe(Callback):
     def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
         self.method, self.views, self.device, self.plan = method, views, device, plan
         chosen = np.linspace(0, len(dataset) - 1, plan.instances).round().astype(np.int64)
-        self.images = dataset.images_at(torch.from_numpy(chosen))
+        self.images = dataset.for_views(torch.from_numpy(chosen), VIEWS, SEED, epoch=0)
         self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
         began = time.monotonic()
         with kept_statistics(method.encoder):

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from icone.data import Dataset
+from icone.data.crops import CropDataset
 from icone.encoders import num_features
 from icone.encoders.layer_depth import layer_depths
+from icone.evaluation.features import mean_over_all_windows
 from icone.views import Views
 
 SMALLEST_SPREAD = 0.1
@@ -85,9 +87,16 @@ class Classifier(nn.Module):
 
 @torch.no_grad()
 def outputs_of(classifier: Classifier, views: Views, dataset: Dataset, batch_size: int = 16) -> Tensor:
-    """Outputs (N, outputs) for the deterministic views of all samples, in evaluation mode, on the CPU."""
+    """Outputs (N, outputs) for the deterministic views of all samples, in evaluation mode, on the CPU.
+
+    Where the data set has crops, they are the mean over windows that cover a sample.
+    """
     was_training = classifier.training
     classifier.eval()
+    if isinstance(dataset, CropDataset):
+        pooled = mean_over_all_windows(lambda x: classifier(views.plain(x)), dataset, classifier.device, batch_size)
+        classifier.train(was_training)
+        return pooled
     found = []
     for rows in torch.arange(len(dataset)).split(batch_size):
         images = dataset.images_at(rows).to(classifier.device)

@@ -162,6 +162,8 @@ class _Loop:
     def _step(self, images: Tensor, index: Tensor, progress: float) -> Tensor:
         set_learning_rate(learning_rates(self.optimizer), self.base, torch.tensor(progress), self.warmup)
         views = self.task.views
+        if self.loader.dataset.preparation.crops and not self.task.augment:
+            images = images[:, 0]
         seen = views(images, 1)[:, 0] if self.task.augment else views.plain(images)
         self.batch_norms.begin()
         loss = self.task.code.loss(self.classifier(seen), self.targets[index])

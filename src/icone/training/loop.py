@@ -215,11 +215,14 @@ class Fit:
             "seconds": round(time.monotonic() - self.epoch_began, 3),
             "instances_per_second": round(self._speed(), 3),
         }
+        if not self.loader.resident:
+            row["waiting"] = round(self.loader.waited / max(time.monotonic() - self.epoch_began, 1e-9), 4)
         with self.engine.uncompiled():
             for callback in self.callbacks:
                 row |= callback.measure(epoch)
         self.history.append(row)
         self.step.meter.reset()
+        self.loader.waited = 0.0
         self.epoch_began, self.seen = time.monotonic(), 0  # what callbacks took is no training time
         if self.writes:
             self.run.append_history(row)

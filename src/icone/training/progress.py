@@ -48,7 +48,7 @@ class Display(ABC):
         """Leave the terminal as it was."""
 
 
-CLOCKS = ("lr", "seconds", "instances_per_second", "probe_seconds")
+CLOCKS = ("lr", "seconds", "instances_per_second", "probe_seconds", "waiting")
 """Entries of a row that are no terms."""
 
 
@@ -119,7 +119,8 @@ class PlainDisplay(Display):
     def end_epoch(self, row: dict[str, Any]) -> None:
         terms = {name: value for name, value in row.items() if name not in ("epoch", "geometry", *CLOCKS)}
         rank = f"  RankMe {format_rank(row['geometry'])}" if "geometry" in row else ""
-        self._line(row["epoch"], terms, row["instances_per_second"], rank)
+        waits = f"  waits for data {row['waiting']:.0%}" if row.get("waiting", 0) >= 0.01 else ""
+        self._line(row["epoch"], terms, row["instances_per_second"], rank + waits)
 
     def warn(self, text: str) -> None:
         self._say(f"warning: {text}")

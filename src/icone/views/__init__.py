@@ -6,12 +6,22 @@ from typing import cast
 
 from icone.config import ViewsConfig
 from icone.views.base import Views
+from icone.views.crop_views import CropViews
 from icone.views.custom import CustomViews, PlainViews
 from icone.views.image import ImagePipeline
 from icone.views.point import PointPipeline
 from icone.views.volume import VolumePipeline
 
-__all__ = ["CustomViews", "ImagePipeline", "PlainViews", "PointPipeline", "Views", "VolumePipeline", "build_views"]
+__all__ = [
+    "CropViews",
+    "CustomViews",
+    "ImagePipeline",
+    "PlainViews",
+    "PointPipeline",
+    "Views",
+    "VolumePipeline",
+    "build_views",
+]
 
 
 def build_views(config: ViewsConfig, *, spatial_dims: int, channels: int, size: tuple[int, ...]) -> Views:

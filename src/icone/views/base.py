@@ -16,7 +16,7 @@ Part = tuple[int, int, int]
 class Views(nn.Module, ABC):
     """Turns stored samples into what the encoder sees: random views in training, a plain one in evaluation.
 
-    Samples come as they are stored, uint8 or float in [0, 1] (points: any float); views are float32.
+    Samples come as they are stored, uint8, int16 or float in [0, 1] (points: any float); views are float32.
     All randomness comes from the default generator of the samples' device, all parameters of a batch are
     drawn as tensors and nothing is read back, so that a step with views can be captured as a CUDA graph.
     """
@@ -86,14 +86,18 @@ class Views(nn.Module, ABC):
 
 
 def unit_range(images: Tensor) -> Tensor:
-    """Stored samples as float32: uint8 divided by 255, floats as they are.
+    """Stored samples as float32: uint8 divided by 255, int16 from its lowest to its highest, floats as they are.
 
     >>> unit_range(torch.tensor([0, 51, 255], dtype=torch.uint8))
     tensor([0.0000, 0.2000, 1.0000])
+    >>> unit_range(torch.tensor([-32768, 32767], dtype=torch.int16))
+    tensor([0., 1.])
     """
     if images.dtype == torch.uint8:
         return images.float() / 255
-    assert images.is_floating_point(), f"samples are stored as uint8 or float, not {images.dtype}"
+    if images.dtype == torch.int16:
+        return (images.float() + 32768) / 65535
+    assert images.is_floating_point(), f"samples are stored as uint8, int16 or float, not {images.dtype}"
     return images.float()
 
 

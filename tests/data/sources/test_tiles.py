@@ -252,3 +252,25 @@ def test_memory_is_bounded_whatever_the_size(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < limit
+
+
+def test_labels_of_files_are_those_of_their_tiles(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        np.save(tmp_path / f"{name}.npy", VOLUME[:20, :34, :34])
+    table = tmp_path / "labels.csv"
+    table.write_text("id,label,patient\na.npy,ill,p1\nb,well,p1\n")
+    source = open_source(tmp_path, DataConfig(tiles=16, background="keep", labels=table))
+    assert source.labels is not None
+    assert source.groups is not None
+    for name, label, group in zip(source.ids, source.labels, source.groups, strict=True):
+        expected = {"a": ("ill", "p1"), "b": ("well", "p1"), "c": (None, "c.npy")}[name[0]]
+        assert (label, group) == expected
+    assert open_source(tmp_path, DataConfig(tiles=16, background="keep"), ["x", "y", "z"]).labels == tuple(
+        {"a": "x", "b": "y", "c": "z"}[name[0]] for name in source.ids
+    )
+    table.write_text("id,label\nb.npy/0,16,0,ill\n".replace("b.npy/0,16,0", '"b.npy/0,16,0"'))
+    labels = open_source(tmp_path, DataConfig(tiles=16, background="keep", labels=table)).labels
+    assert labels == tuple("ill" if name == "b.npy/0,16,0" else None for name in source.ids)
+    table.write_text("id,label\nnobody,ill\n")
+    with pytest.raises(InputError, match=r"ids such as a\.npy"):
+        open_source(tmp_path, DataConfig(tiles=16, background="keep", labels=table))

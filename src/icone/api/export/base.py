@@ -21,7 +21,7 @@ from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder
 from icone.run import Run
 from icone.validation import check_folder
-from icone.views import PlainViews, Views
+from icone.views import CropViews, PlainViews, Views
 
 DESCRIPTION_VERSION = 1
 NORMALISED = "float32 samples in [0, 1], prepared as `preparation` says, then (x - mean) / std for every channel"
@@ -118,7 +118,8 @@ def begin_export(run: Run, frozen: FrozenEncoder, licence: str) -> Export:
     if run.config.pipeline.endswith(WITH_PLAIN) and is_object(run.config.pipeline):
         raise InputError(f"the views of {run.folder} have a function `plain` of their own, which no format can hold")
     views: Views = PlainViews()
-    mean, std = (getattr(frozen.views, name, None) for name in ("mean", "std"))
+    own = frozen.views.pipeline if isinstance(frozen.views, CropViews) else frozen.views
+    mean, std = (getattr(own, name, None) for name in ("mean", "std"))
     if isinstance(mean, Tensor) and isinstance(std, Tensor):
         views = NormalisedViews(mean.flatten().tolist(), std.flatten().tolist(), len(frozen.preparation.size))
     return Export(run=run, network=frozen.encoder, preparation=frozen.preparation, views=views, licence=licence)

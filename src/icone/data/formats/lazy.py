@@ -17,6 +17,8 @@ from icone.errors import InputError
 
 CHANNELS = "SC"
 """Axes that are channels: S are those of one pixel in a TIFF."""
+MILLIMETRES = {"nanometer": 1e-6, "micrometer": 1e-3, "millimeter": 1.0, "centimeter": 10.0, "meter": 1000.0}
+"""Units of length by the names that OME-Zarr has for them."""
 BLOCK = 2**24
 """Bytes that a pass over the whole image reads at once."""
 
@@ -56,6 +58,12 @@ class LazyImage:
         self.is_colour = is_colour
         self.coarser = tuple(coarser)
         """The same image at lower resolutions, where the file has them."""
+
+    @property
+    def millimetres(self) -> tuple[float, ...] | None:
+        """The size of a voxel in millimetres, where its unit is known."""
+        factor = MILLIMETRES.get(self.unit or "")
+        return None if factor is None else tuple(step * factor for step in self.steps)
 
     def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
         """The region from `start` to `stop` along the spatial axes: (C, *region)."""

@@ -349,14 +349,21 @@ class CheckedRows:
         """A copy of the given rows, and which of its rows are damaged."""
         copy: Array = np.empty((len(rows), self._row_bytes), np.uint8)
         damaged = []
-        for at, row in enumerate(rows.tolist()):
-            content = copy[at].data
-            is_whole = read_into(content, self._file, self._start + row * self._row_bytes)
-            if not (is_whole and self._checked[row]):
-                self._checked[row] = is_whole and zlib.crc32(content) == self._checksums[row]
-            if not self._checked[row]:
-                damaged.append(at)
+        for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):  # rows that lie together
+            are_read = self._read_row(copy[run[0] : run[-1] + 1], rows[run[0]])
+            if not (are_read and self._checked[rows[run]].all()):
+                damaged += [at for at in run.tolist() if not self._is_sound(copy[at], rows[at], are_read)]
         return copy.view(self._dtype).reshape(len(rows), *self._shape), damaged
+
+    def _read_row(self, content: Array, row: np.int64) -> bool:
+        """Fill the bytes of a row, or of several from it on; False where the file does not have them."""
+        return read_into(content.reshape(-1).data, self._file, self._start + int(row) * self._row_bytes)
+
+    def _is_sound(self, content: Array, row: np.int64, is_read: bool) -> bool:
+        """Check a row, which is read by itself where reading it with others failed."""
+        is_read = is_read or self._read_row(content, row)
+        self._checked[row] = is_read and (self._checked[row] or zlib.crc32(content.data) == self._checksums[row])
+        return bool(self._checked[row])
 
 
 def _header_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:

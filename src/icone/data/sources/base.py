@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from icone.data.formats.base import Array as Array
 from icone.data.formats.base import Sample as Sample
+from icone.data.formats.lazy import LazyImage
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.memory import DECODING
 from icone.data.targets import Task
@@ -66,6 +68,8 @@ class Source(ABC):
     """What should be known about the labels and groups, a sentence each."""
     left_out: tuple[tuple[str, str], ...] = ()
     """What was found and is no sample, as (id, reason): a folder of localizers, files of another set of channels."""
+    regions_above: float = math.inf
+    """Bytes of a decoded sample above which `regions` opens it, so that it is never decoded whole."""
     is_cacheable: ClassVar[bool] = True
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
@@ -106,6 +110,10 @@ class Source(ABC):
         sample = checked(lambda: self._read(position), self.where(position))
         self.recalled.put(position, sample)
         return sample
+
+    def regions(self, position: int) -> LazyImage | None:
+        """A sample of which only regions are read, where it is above `regions_above` and its format can do so."""
+        return None
 
     @contextmanager
     def room(self, position: int) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from icone.data.formats.axes import spatial_axes
-from icone.data.formats.base import Format
+from icone.data.formats.base import Format, Header
+from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import FORMATS, find_format, quiet_readers, sample_suffixes, suffix_of
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.labels import labels_from_folders, splits_from_folders
@@ -18,6 +21,9 @@ from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
 from icone.validation import user_path
+
+HUGE = 2**28
+"""Bytes of decoding above which a file is not read to see how many axes it has, if its header tells it."""
 
 
 class FoundSample(NamedTuple):
@@ -70,6 +76,17 @@ class FilesSource(Source):
 
     def _read(self, position: int) -> Sample:
         return self._samples[position].read()
+
+    def regions(self, position: int) -> LazyImage | None:
+        sample = self._samples[position]
+        if math.isinf(self.regions_above) or sample.format.open_lazy is None:
+            return None
+        try:
+            image = sample.format.open_lazy(sample.path, sample.axes, "")
+        except Exception:  # decoders raise anything; reading the sample whole says what is wrong
+            return None
+        is_large = Header(image.shape, image.dtype).nbytes > self.regions_above
+        return image if is_large and image.dtype.kind in "uif" else None
 
     def files(self) -> list[Path]:
         return [file for position in range(len(self)) for file in self._files_of(position)]
@@ -358,7 +375,11 @@ def _look(samples: list[FoundSample]) -> int | str:
     with quiet_readers():
         for sample in samples:
             try:
-                with DECODING.hold(sample.bytes_needed(), "it"):
+                needed = sample.bytes_needed()
+                if needed > HUGE and sample.format.open_lazy is not None:
+                    with contextlib.suppress(Exception):  # decoders raise anything; what is wrong is said below
+                        return len(sample.format.open_lazy(sample.path, sample.axes, "").shape) - 1
+                with DECODING.hold(needed, "it"):
                     return sample.read().array.ndim - 1
             except MemoryError:
                 raise

@@ -15,6 +15,7 @@ from icone.data.labels import ID_COLUMNS, LabelTable, match_table, read_label_ta
 from icone.data.sources.base import Source
 from icone.data.sources.dataframe import TableSource
 from icone.data.sources.objects import label_texts
+from icone.data.sources.tiles import TilesSource
 from icone.data.targets import find_task, join_columns
 from icone.errors import InputError
 
@@ -23,8 +24,40 @@ def attach_labels(source: Source, config: DataConfig, labels: Any = None, groups
     """Give a source the labels and groups of the configuration or those given as objects, and find the task.
 
     Labels come from `labels`, from the table of the configuration, or from columns of the source where that is a
-    table. The group column is looked for in the table of labels, then in the source.
+    table. The group column is looked for in the table of labels, then in the source. Labels and groups of files that
+    are cut into tiles are those of their tiles, unless they name the tiles.
     """
+    if isinstance(source, TilesSource) and not (labels is None and groups is None and config.labels is None):
+        notes, several = _attach_to_tiles(source, config, labels, groups)
+    else:
+        notes, several = _attach(source, config, labels, groups)
+    if source.labels is None:
+        return
+    source.task, guess = find_task(source.labels, config.task, several)
+    labelled = sum(label is not None for label in source.labels)
+    if 0 < labelled < len(source):
+        notes.append(f"{labelled:,} of {len(source):,} samples are labelled: probes use only these")
+    source.label_notes = (*notes, *filter(None, [guess]))
+
+
+def _attach_to_tiles(source: TilesSource, config: DataConfig, labels: Any, groups: Any) -> tuple[list[str], bool]:
+    files = source.by_file()
+    try:
+        found = _attach(files, config, labels, groups)
+    except InputError as error:
+        try:
+            return _attach(source, config, labels, groups)
+        except InputError:
+            raise error from None
+    if files.labels is not None:
+        source.labels = tuple(files.labels[number] for number in source.image_of)
+    if files.groups is not None:  # the tiles of a file without a group stay together too
+        source.groups = tuple(files.groups[number] or files.ids[number] for number in source.image_of)
+    return found
+
+
+def _attach(source: Source, config: DataConfig, labels: Any, groups: Any) -> tuple[list[str], bool]:
+    """Set labels and groups; returns what should be known about them, and whether labels are several per sample."""
     notes: list[str] = []
     labels = config.labels if labels is None else labels
     group_is_found = config.group_column is None or groups is not None
@@ -43,13 +76,7 @@ def attach_labels(source: Source, config: DataConfig, labels: Any = None, groups
         source.groups = one_per_sample(groups, source, "groups")
     elif not group_is_found:
         source.groups = tuple(_column(source, str(config.group_column), "--group-column"))
-    if source.labels is None:
-        return
-    source.task, guess = find_task(source.labels, config.task, several)
-    labelled = sum(label is not None for label in source.labels)
-    if 0 < labelled < len(source):
-        notes.append(f"{labelled:,} of {len(source):,} samples are labelled: probes use only these")
-    source.label_notes = (*notes, *filter(None, [guess]))
+    return notes, several
 
 
 def _column(source: Source, name: str, flag: str) -> list[str | None]:

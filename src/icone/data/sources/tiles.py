@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -107,6 +108,15 @@ class TilesSource(Source):
         self.assigned = assigned and tuple(assigned[number] for number in self.image_of)
         self.notes = tuple(_notes(self, count, [content for _, content in found if content is not None]))
         self._digests: dict[int, str] = {}
+
+    def by_file(self) -> TilesSource:
+        """A copy whose samples are the files, to be asked for their ids, labels and groups alone."""
+        files = copy.copy(self)
+        files.ids = tuple(one.name for one in self.images)
+        firsts = [int(np.argmax(self.image_of == number)) for number in range(len(self.images))]
+        files.labels = self.labels and tuple(self.labels[first] for first in firsts)
+        files.groups = files.ids
+        return files
 
     def where(self, position: int) -> str:
         return f"tile {self.ids[position].rpartition('/')[2]} of {self.paths[position]}"
