@@ -59,11 +59,17 @@ class Preparation:
 
     def __call__(self, sample: Sample) -> Tensor:
         """One sample as (C, *size) in the stored dtype; voxels without a spacing are taken for cubes."""
-        if sample.array.ndim != self.spatial_dims + 1:
-            raise InputError(f"expected {_KINDS[self.spatial_dims]}, got the shape {sample.array.shape}")
-        prepared = self._prepare(_as_floats(sample.array)[None], sample.spacing)[0]
-        if sample.missing:
-            prepared[list(sample.missing)] = 0
+        return self.alike([sample])[0]
+
+    def alike(self, samples: Sequence[Sample]) -> Tensor:
+        """Samples of one shape, type and spacing that lack the same channels, as (B, C, *size) in the stored dtype."""
+        first = samples[0]
+        if first.array.ndim != self.spatial_dims + 1:
+            raise InputError(f"expected {_KINDS[self.spatial_dims]}, got the shape {first.array.shape}")
+        arrays = np.stack([sample.array for sample in samples]) if len(samples) > 1 else first.array[None]
+        prepared = self._prepare(_as_floats(arrays), first.spacing)
+        if first.missing:
+            prepared[:, list(first.missing)] = 0
         return prepared
 
     def batch(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
@@ -133,7 +139,8 @@ class Preparation:
             shares_range=shares_range,
         )
         needs_spacing = config.spacing is not None or any(
-            inferred.resized(f.shape[1:], f.spacing) != inferred.resized(f.shape[1:], None) for f in facts if f.spacing
+            inferred.resized(shape, spacing) != inferred.resized(shape, None)
+            for shape, spacing in {(fact.shape[1:], fact.spacing) for fact in facts if fact.spacing}
         )
         return dataclasses.replace(inferred, needs_spacing=needs_spacing)
 
