@@ -11,7 +11,6 @@ from PIL.PngImagePlugin import PngImageFile
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.errors import InputError
 
-
 SMALL_FILE = 2**14
 """Bytes of a file that holds at most 17 million values (deflate packs 1032 of them into one byte): they always fit."""
 
