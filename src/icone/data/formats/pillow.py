@@ -11,10 +11,6 @@ from PIL.PngImagePlugin import PngImageFile
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.errors import InputError
 
-SMALL_FILE = 2**14
-"""Bytes of a file that holds at most 17 million values (deflate packs 1032 of them into one byte): they always fit."""
-
-
 def read_image(path: Path) -> Sample:
     """A PNG, JPEG or BMP as (C, H, W): gray, RGB; transparent pixels become black, palettes their colours.
 
@@ -73,13 +69,8 @@ def _decode_bytes(path: Path, order: str) -> Array:
         return np.asarray(image)
 
 
-def image_header(path: Path) -> Header | None:
-    """What an image declares; two bytes for every value, because 16 bits are decoded as two images of 8.
-
-    None for small files: to open one costs a fourth of reading it.
-    """
-    if path.stat().st_size <= SMALL_FILE:
-        return None
+def image_header(path: Path) -> Header:
+    """What an image declares; two bytes for every value, because 16 bits are decoded as two images of 8."""
     with Image.open(path) as image:
         return Header((len(image.getbands()), image.height, image.width), np.dtype(np.uint16))
 
