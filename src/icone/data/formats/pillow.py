@@ -11,6 +11,7 @@ from PIL.PngImagePlugin import PngImageFile
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.errors import InputError
 
+
 def read_image(path: Path) -> Sample:
     """A PNG, JPEG or BMP as (C, H, W): gray, RGB; transparent pixels become black, palettes their colours.
 
