@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import tifffile
 import torch
 from PIL import Image
 
+from icone.api.build import make_views
 from icone.config import DataConfig, PretrainConfig
 from icone.data import Data, inspect_source, load_data, load_for_inference, open_source
 from icone.data.sources.base import Sample, Source
@@ -162,6 +163,40 @@ def test_samples_read_and_prepared_together_are_those_read_one_by_one(
         assert (fact.low, fact.high) == (tuple(kept.min(0)), tuple(kept.max(0)))
         places = np.random.default_rng(fact.position).integers(0, len(kept), fact.values.shape[1])
         assert (fact.values == kept[places].T).all()
+
+
+OME = {"photometric": "minisblack", "metadata": {"axes": "CYX", "Channel": {"Name": ["DAPI", "GFP", "RFP"]}}}
+
+
+@pytest.mark.parametrize(
+    ("writing", "colour", "is_rgb", "shares_range"),
+    [
+        ({"photometric": "rgb"}, "auto", True, True),
+        ({"photometric": "rgb"}, "no", False, False),
+        (OME, "auto", False, False),
+        (OME, "yes", True, True),
+        ({"photometric": "minisblack", "imagej": True, "metadata": {"axes": "CYX"}}, "auto", False, False),
+        (None, "auto", True, False),  # an array does not say what its channels are
+    ],
+)  # fmt: skip
+def test_three_channels_are_colours_unless_the_files_declare_others(
+    tmp_path: Path, writing: dict[str, Any] | None, colour: Any, is_rgb: bool, shares_range: bool
+) -> None:
+    images = RNG.integers(0, 60_000, (4, 3, 20, 24), dtype=np.uint16)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, image in enumerate(images):
+        if writing is None:
+            np.save(folder / f"{number}.npy", image)
+        else:
+            stored = image if "metadata" in writing else np.moveaxis(image, 0, -1)
+            name = f"{number}.tif" if writing.get("imagej") else f"{number}.ome.tif"
+            tifffile.imwrite(folder / name, stored, **writing)
+    found = load(folder, colour=colour)
+    assert (found.preparation.is_rgb, found.preparation.shares_range) == (is_rgb, shares_range)
+    assert any("no colours" in note for note in found.notes) == (not is_rgb and colour == "auto")
+    described = make_views(PretrainConfig(source=str(folder)), found.preparation).describe()
+    assert ("hue" in cast(dict[str, str], described["left_out"])) != is_rgb
 
 
 def bad_samples() -> dict[str, tuple[npt.NDArray[Any] | bytes, str]]:

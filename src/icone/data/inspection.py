@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     spacing: tuple[float, ...] | None
-    is_colour: bool
+    is_colour: bool | None
     low: tuple[float, ...]
     """The smallest value of each channel."""
     high: tuple[float, ...]

@@ -342,6 +342,16 @@ def _notes(
     notes = [*source.notes, *source.label_notes, *guess_notes(source, facts, preparation)]
     if isinstance(source, FolderFiles) and source.labels is not None and config.labels is None:
         notes.append(f"the {len(source_classes(source))} subfolders are taken as classes")
+    if (
+        preparation.spatial_dims == 2
+        and preparation.channels == 3
+        and not preparation.is_rgb
+        and config.colour == "auto"
+    ):
+        notes.append(
+            "the three channels are no colours, as the files declare: views change each by itself, without hue and "
+            "saturation; --colour yes takes them for red, green and blue"
+        )
     if skipped:
         notes.append(f"{len(skipped)} of {len(source)} samples were left out")
     largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)

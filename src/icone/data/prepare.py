@@ -54,6 +54,8 @@ class Preparation:
     """Conversion that every sample goes through; auto takes samples with `channels` channels only."""
     shares_range: bool = False
     """Whether the channels of a sample share one intensity range, as red, green and blue do."""
+    is_rgb: bool = True
+    """Whether views take three channels for red, green and blue."""
     needs_spacing: bool = False
     """Whether the spacing of a training sample decided how it was resized, so that `batch` must know it too."""
 
@@ -123,6 +125,11 @@ class Preparation:
             raise InputError("--window is for images and volumes, but these are points: leave it out")
         channels = {"auto": facts[0].shape[0], "gray": 1, "rgb": 3}[config.channels]
         shares_range = config.channels != "auto" or all(fact.is_colour for fact in facts)
+        is_rgb = config.channels != "auto" or channels != 3 or any(fact.is_colour is not False for fact in facts)
+        if config.colour != "auto":
+            if channels != 3:
+                raise InputError(f"--colour is for three channels, but the samples have {channels}: leave it out")
+            shares_range = is_rgb = config.colour == "yes"
         low, high, dtype = (0.0, 1.0, "float32") if dims == 0 else _intensity(facts, config, shares_range)
         edge = config.size or size or DEFAULT_SIZE.get(dims, 0)
         stretch = config.fit == "stretch" or (config.fit == "auto" and dims == 2)
@@ -137,6 +144,7 @@ class Preparation:
             dtype="uint8" if dtype == "uint8" else "float32",
             colour=config.channels if dims else "auto",
             shares_range=shares_range,
+            is_rgb=is_rgb,
         )
         needs_spacing = config.spacing is not None or any(
             inferred.resized(shape, spacing) != inferred.resized(shape, None)
