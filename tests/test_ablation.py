@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pickle
@@ -28,7 +27,7 @@ def test_every_variant_but_the_last_leaves_out_one_trick_and_every_trick_is_left
         assert len(switches) == 1
     assert sorted(left_out) == sorted((*SWITCHES, "high_priority", "connections"))
     everything = VARIANTS["everything"]
-    assert not any(dataclasses.asdict(everything.options).values())
+    assert not any(getattr(everything.options, name) for name in SWITCHES)
     assert not everything.high_priority
     assert not everything.connections
     assert VARIANTS[ALL_TRICKS].options == ALL_ON
@@ -98,7 +97,7 @@ def test_rows_compare_within_groups_that_fit_and_are_written_as_they_come(
     figures: dict[str, Any] = {"rows": [], "failed": {}}
     written: list[str] = []
     chosen = {name: tricks_of(CASES[name]) for name in ("vit-b1", "resnet3d-b1")}
-    ablate(chosen, fake, figures, lambda: written.append(json.dumps(figures)), memory_gb=100, seconds=60)
+    ablate(chosen, fake, figures, lambda: written.append(json.dumps(figures)), memory_gb=120, seconds=60)
     assert fake.running == 0
     assert fake.started[:2] == [("vit-b1", ALL_TRICKS), ("resnet3d-b1", ALL_TRICKS)]  # the compiler's cache
     assert fake.started.count(("vit-b1", ALL_TRICKS)) == 2  # 10 GB each: one group of eight or fewer

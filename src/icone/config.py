@@ -237,18 +237,19 @@ class TrainingConfig:
 class RuntimeConfig:
     """Where and how the run executes; a resumed run may differ here.
 
-    Resumed with the same settings on the same machine, a run ends bit for bit as it would have. Another device, engine
-    or number of CPU threads adds up in another order and changes the last bits, which training amplifies; with
-    `--precision auto` a GPU also computes the encoder in bf16 and a CPU in float32. `--stop-on-collapse` can end a run
-    early. The other settings here change no number of the run.
+    Resumed with the same settings on the same machine, a run ends bit for bit as it would have; long runs on a GPU with
+    `--engine captured` only, because `auto` compiles while it trains, and when that is done depends on time. Another
+    device, engine or number of CPU threads adds up in another order and changes the last bits, which training
+    amplifies; with `--precision auto` a GPU also computes the encoder in bf16 and a CPU in float32.
+    `--stop-on-collapse` can end a run early. The other settings here change no number of the run.
     """
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     engine: Literal["auto", "captured", "eager"] = "auto"
     """captured: the step is compiled and replayed as one CUDA graph; eager: operation by operation; auto: on CUDA
-    captured from 100 steps on, compiled too where that pays (20,000 steps, 5,000 on volumes), and eager, saying why,
-    where that fails."""
+    captured from 100 steps on, compiled too where that pays (20,000 steps, 5,000 on volumes), by another process while
+    the first steps run uncompiled, and eager, saying why, where that fails."""
     checkpoint_activations: Literal["auto", "on", "off"] = "auto"
     """on: the backward pass computes the activations inside the blocks of the encoder again instead of keeping them:
     less memory and up to a third more time; auto: on from the first step that does not fit the memory of the GPU."""

@@ -20,6 +20,8 @@ class CudaOptions:
     """Compute attention over few tokens by our Triton kernels."""
     diversity_stream: bool = True
     """Compute the diversity loss of IConE on a side stream."""
+    combo_kernels: bool = True
+    """Let the compiler join small independent kernels, such as the casts of weights."""
     patch_conv: bool = True
     """Use `PatchConv2d` for patch embeddings."""
     stem_conv: bool = True
@@ -28,6 +30,9 @@ class CudaOptions:
     """Use `HalvingMaxPool3d` behind that stem."""
     channels_last: bool = True
     """Lay out the weights of convolutions channels last."""
+    compile_ahead: bool = True
+    """Begin uncompiled, and go on compiled when another process has filled the compiler's cache; `--engine auto` only.
+    Without it a run that is compiled waits for the compiler before its first step."""
 
 
 ALL_ON = CudaOptions()
