@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Tests start many processes: without compiled files each of them compiles torch anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 setup: $(STAMP)
 

@@ -35,7 +35,7 @@ def test_a_loop_of_your_own_learns() -> None:
 
 
 def test_a_numpy_array_becomes_features() -> None:
-    accuracy = load("numpy_array").main(epochs=2, count=60)
+    accuracy = load("numpy_array").main(epochs=1, count=40)
     assert 0.5 <= accuracy <= 1.0
 
 

@@ -98,12 +98,20 @@ class Pretrain(PretrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(DataConfig, EncoderConfig):
-    """Say what would be understood of a data set, and what was guessed, before anything is trained."""
+    """Say what would be understood of a data set, and what was guessed, before anything is trained.
+
+    With --duplicates: list pairs of samples of a run that are nearly the same, and samples far from all others.
+    """
 
     source: Annotated[str, tyro.conf.Positional]
-    """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …"""
+    """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …; with
+    --duplicates a run folder."""
     json: bool = False
     """Print it as JSON."""
+    duplicates: bool = False
+    """List near-duplicates and outliers among the samples of a run, by its encoder and a perceptual hash."""
+    data: str | None = None
+    """With --duplicates: where the run's data lies now, if it was moved."""
     device: str = "auto"
     workers: int = 2
     """Threads that read and decode files."""
@@ -113,13 +121,42 @@ class Inspect(DataConfig, EncoderConfig):
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
+        if self.duplicates:
+            self._list_duplicates(console)
+            return
+        if self.data is not None:
+            raise InputError("--data says where the data of a run lies: give --duplicates and a run folder too")
         from icone.api.inspect import inspect
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        data, as_json, _ = (settings.pop(name) for name in ("source", "json", "debug"))
+        data, as_json, *_ = (settings.pop(name) for name in ("source", "json", "debug", "duplicates", "data"))
         found = inspect(data, **settings, console=Terminal(quiet=True) if as_json else console)
         if as_json:
             _say(console, json.dumps(found, indent=2))
+
+    def _list_duplicates(self, console: Console) -> None:
+        from icone.api.find_duplicates import duplicate_tables, find_duplicates
+
+        own = ("source", "json", "duplicates", "data", "data_root", "device", "workers", "cache", "debug")
+        others = [f for f in dataclasses.fields(self) if f.name not in own and getattr(self, f.name) != f.default]
+        if others:
+            flags = ", ".join("--" + f.name.replace("_", "-") for f in others)
+            raise InputError(f"with --duplicates a run is read as it was trained: leave out {flags}")
+        result = find_duplicates(
+            self.source,
+            data=self.data,
+            data_root=self.data_root,
+            device=self.device,
+            cache=None if self.cache == "auto" else self.cache,
+            console=Terminal(quiet=True) if self.json else console,
+        )
+        if self.json:
+            _say(console, json.dumps(result, indent=2))
+            return
+        for table in duplicate_tables(result):
+            console.print(table)
+        pairs, outliers = len(result["duplicates"]), len(result["outliers"])
+        _say(console, f"{pairs} near-duplicate pairs and {outliers} outliers among {result['samples']} samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -445,42 +482,6 @@ class Predict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duplicates:
-    """List pairs of samples that are nearly the same, and samples far from all others."""
-
-    run_folder: Annotated[Path, tyro.conf.Positional]
-    """A run folder."""
-    json: Path | None = None
-    """Write the whole result to this file."""
-    data: str | None = None
-    """Where the run's data lies now, if it was moved."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
-    device: str = "auto"
-    cache: str | None = None
-    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
-    debug: bool = False
-    """Show the traceback of an error."""
-
-    def run(self, console: Console) -> None:
-        from icone.api.find_duplicates import duplicate_tables, find_duplicates
-
-        result = find_duplicates(
-            self.run_folder,
-            data=self.data,
-            out=self.json,
-            data_root=self.data_root,
-            device=self.device,
-            cache=self.cache,
-            console=console,
-        )
-        for table in duplicate_tables(result):
-            console.print(table)
-        pairs, outliers = len(result["duplicates"]), len(result["outliers"])
-        _say(console, f"{pairs} near-duplicate pairs and {outliers} outliers among {result['samples']} samples")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Methods:
     """List the methods: what prevents collapse, the smallest batch, labels, cost; or the options of one."""
 
@@ -606,7 +607,6 @@ Command = (
     | Annotated[Finetune, tyro.conf.subcommand("finetune")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Duplicates, tyro.conf.subcommand("duplicates")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Figures, tyro.conf.subcommand("figures")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]

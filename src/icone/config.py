@@ -78,6 +78,9 @@ class DataConfig:
     """Volumes only: millimetres per voxel that every volume is resampled to, then centre-cropped or padded."""
     channels: Literal["auto", "gray", "rgb"] = "auto"
     """Turn every image into this; auto keeps what the files hold and refuses a mixture."""
+    colour: Literal["auto", "yes", "no"] = "auto"
+    """Whether three channels are red, green and blue, whose views change hue and saturation, or channels that change
+    each by itself; auto: what the files declare, and colours where they do not say."""
     intensity: Literal["auto", "percentile", "sample", "range"] = "auto"
     """Scaling to [0, 1] by the 0.5 and 99.5 percentiles of the dataset or of each sample, or by the range of the
     type; auto: range for 8-bit images, sample where the samples share no unit, else percentile. Every channel has its

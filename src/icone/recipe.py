@@ -20,7 +20,8 @@ RECIPE_VERSION = 2
 It is part of the key of every run of a sweep, and of the saved state of a run, which only the same version resumes.
 Version 1 is that of icone 0.1.0 as first landed. Version 2 scales every channel by its own intensity range, measures
 untrained encoders with calibrated BatchNorm statistics, keeps moving-average BatchNorm stable in its variance, trains
-no batch below the smallest that a method is defined for, and moves EMA copies, queues and centres once per step.
+no batch below the smallest that a method is defined for, moves EMA copies, queues and centres once per step, and makes
+views of three channels without colours where a file declares them as none.
 """
 
 Recipe = Literal["icone", "paper"]

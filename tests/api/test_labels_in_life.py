@@ -202,6 +202,9 @@ def test_near_duplicates_and_outliers(tmp_path: Path, capsys: pytest.CaptureFixt
     assert found["outliers"][0]["id"] == "checkers.png"
     splits = {sample["id"]: sample["split"] for pair in found["duplicates"] for sample in pair["samples"]}
     assert splits["copy.jpg"] == ("test" if "copy.jpg" in run.instances["test_ids"] else "train")
-    assert main(["duplicates", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
+    assert main(["inspect", str(run.folder), "--duplicates", "--device", "cpu"]) == 0
     assert "copy.jpg" in capsys.readouterr().out
-    assert json.loads((tmp_path / "found.json").read_text()) == found
+    assert main(["inspect", str(run.folder), "--duplicates", "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert main(["inspect", str(run.folder), "--duplicates", "--size", "64"]) == 2
+    assert "leave out --size" in capsys.readouterr().err

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ import tifffile
 import torch
 from PIL import Image
 
+from icone.api.build import make_views
 from icone.config import DataConfig, PretrainConfig
 from icone.data import Data, inspect_source, load_data, load_for_inference, open_source
+from icone.data.sources.base import Sample, Source
 from icone.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -114,10 +116,87 @@ def test_labels_from_a_table(folder: Path, tmp_path: Path) -> None:
 
 
 def test_progress_counts_to_the_end(folder: Path) -> None:
-    calls: list[tuple[int, int]] = []
+    calls: list[tuple[str, int, int]] = []
     config = PretrainConfig(source=str(folder), size=16)
-    load_data(config, progress=lambda done, total: calls.append((done, total)))
-    assert calls == [*[(k, 20) for k in range(1, 21)] * 2, (20, 20)]  # looked at, prepared, read from the cache
+    load_data(config, progress=lambda *call: calls.append(call))
+    first, second, third = (f"{what} the samples" for what in ("looking at", "preparing", "reading"))
+    assert calls == [*((what, k, 20) for what in (first, second) for k in range(1, 21)), (third, 20, 20)]
+
+
+@pytest.mark.parametrize("kind", ["png", "npz", "npy"])
+def test_samples_read_and_prepared_together_are_those_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (70, 12, 15, 3), dtype=np.uint8)
+    source = tmp_path / f"data.{kind}"
+    if kind == "png":
+        source.mkdir()
+        for number, image in enumerate(images):  # two sizes, in turns
+            Image.fromarray(image[: 12 - number % 2]).save(source / f"{number:02d}.png")
+    elif kind == "npz":
+        np.savez(source, images=images.astype(np.float32))
+    else:
+        np.save(source, images)
+    config = PretrainConfig(source=str(source), size=9, cache="off", workers=1)
+    opened = open_source(str(source), config)
+    pieces: list[int] = []
+    each = type(opened).each
+
+    def counted(self: Source, positions: Sequence[int]) -> Iterator[Sample | InputError]:
+        pieces.append(len(positions))
+        return each(self, positions)
+
+    monkeypatch.setattr(type(opened), "each", counted)
+    together, facts = load_data(config, source=opened), inspect_source(opened, config, workers=1).facts
+    assert max(pieces) > 1
+    monkeypatch.setattr("icone.data.threads.CHUNKS_PER_WORKER", 10**6)
+    pieces.clear()
+    alone = load_data(config, source=opened)
+    assert set(pieces) == {1}
+    assert together.train.images is not None
+    assert alone.train.images is not None
+    assert torch.equal(together.train.images, alone.train.images)
+    assert together.preparation == alone.preparation
+    for fact, image in zip(facts, images, strict=True):
+        kept = image[: fact.shape[1]].reshape(-1, 3)
+        assert (fact.low, fact.high) == (tuple(kept.min(0)), tuple(kept.max(0)))
+        places = np.random.default_rng(fact.position).integers(0, len(kept), fact.values.shape[1])
+        assert (fact.values == kept[places].T).all()
+
+
+OME = {"photometric": "minisblack", "metadata": {"axes": "CYX", "Channel": {"Name": ["DAPI", "GFP", "RFP"]}}}
+
+
+@pytest.mark.parametrize(
+    ("writing", "colour", "is_rgb", "shares_range"),
+    [
+        ({"photometric": "rgb"}, "auto", True, True),
+        ({"photometric": "rgb"}, "no", False, False),
+        (OME, "auto", False, False),
+        (OME, "yes", True, True),
+        ({"photometric": "minisblack", "imagej": True, "metadata": {"axes": "CYX"}}, "auto", False, False),
+        (None, "auto", True, False),  # an array does not say what its channels are
+    ],
+)  # fmt: skip
+def test_three_channels_are_colours_unless_the_files_declare_others(
+    tmp_path: Path, writing: dict[str, Any] | None, colour: Any, is_rgb: bool, shares_range: bool
+) -> None:
+    images = RNG.integers(0, 60_000, (4, 3, 20, 24), dtype=np.uint16)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, image in enumerate(images):
+        if writing is None:
+            np.save(folder / f"{number}.npy", image)
+        else:
+            stored = image if "metadata" in writing else np.moveaxis(image, 0, -1)
+            name = f"{number}.tif" if writing.get("imagej") else f"{number}.ome.tif"
+            tifffile.imwrite(folder / name, stored, **writing)
+    found = load(folder, colour=colour)
+    assert (found.preparation.is_rgb, found.preparation.shares_range) == (is_rgb, shares_range)
+    assert any("no colours" in note for note in found.notes) == (not is_rgb and colour == "auto")
+    described = make_views(PretrainConfig(source=str(folder)), found.preparation).describe()
+    assert ("hue" in cast(dict[str, str], described["left_out"])) != is_rgb
 
 
 def bad_samples() -> dict[str, tuple[npt.NDArray[Any] | bytes, str]]:

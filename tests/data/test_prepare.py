@@ -30,7 +30,9 @@ def plain(**changes: Any) -> Preparation:
     return Preparation(**settings)
 
 
-def facts_of(*arrays: npt.NDArray[Any], spacing: tuple[float, ...] | None = None, colour: bool = False) -> list[Facts]:
+def facts_of(
+    *arrays: npt.NDArray[Any], spacing: tuple[float, ...] | None = None, colour: bool | None = None
+) -> list[Facts]:
     def fact(position: int, array: npt.NDArray[Any]) -> Facts:
         values = array.reshape(len(array), -1).astype(np.float32)
         low, high = (tuple(map(float, end)) for end in (values.min(1), values.max(1)))

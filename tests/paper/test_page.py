@@ -11,7 +11,7 @@ import pytest
 
 from icone.cli import main
 from icone.errors import InputError
-from icone.paper.page import fill
+from icone.paper.results_page import fill
 
 DOCS = Path(__file__).parents[2] / "docs"
 MANY_NUMBERS = 4

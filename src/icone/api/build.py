@@ -134,7 +134,11 @@ def make_views(config: PretrainConfig, preparation: Preparation, given: Given = 
             return given.views
         return CustomViews(given.views, (preparation.channels, *preparation.size))
     return build_views(
-        config, spatial_dims=preparation.spatial_dims, channels=preparation.channels, size=preparation.size
+        config,
+        spatial_dims=preparation.spatial_dims,
+        channels=preparation.channels,
+        size=preparation.size,
+        is_rgb=preparation.is_rgb,
     )
 
 

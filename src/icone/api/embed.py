@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from rich.console import Console
-from rich.progress import Progress
 from torch import nn
 
 from icone.api.build import (
@@ -38,6 +37,7 @@ from icone.evaluation.projection import ProjectionName, project
 from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
 from icone.terminal import Terminal
 from icone.training.context import kept_random_state
+from icone.training.progress import ProgressBar
 from icone.validation import check_arguments, check_folder, check_target
 from icone.views import PlainViews, Views
 
@@ -252,14 +252,14 @@ def load_with_notes(
     def note(text: str) -> None:
         console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
 
-    return load_for_inference(data, preparation, config, report=note, only=only)
+    with ProgressBar(console) as bar:
+        return load_for_inference(data, preparation, config, report=note, progress=bar, only=only)
 
 
 def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:
     """Features of a dataset with a progress bar."""
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("embedding", total=len(dataset))
-        return extract(encoder, dataset, batch_size, lambda done, _: bar.update(task, completed=done))
+    with ProgressBar(console) as bar:
+        return extract(encoder, dataset, batch_size, partial(bar, "embedding"))
 
 
 def _write_feature_maps(
@@ -270,14 +270,13 @@ def _write_feature_maps(
     with (
         replacing(target) as temporary,
         zipfile.ZipFile(temporary, "w") as archive,
-        Progress(console=console, transient=True) as bar,
+        ProgressBar(console) as bar,
     ):
         for column in ("id", "path"):
             with archive.open(f"{column}.npy", "w") as file:
                 np.lib.format.write_array(file, names[column].to_numpy(str), allow_pickle=False)
-        task = bar.add_task("embedding", total=len(dataset))
         with archive.open("features.npy", "w", force_zip64=True) as file:
-            batches = extract_maps(encoder, dataset, batch_size, lambda done, _: bar.update(task, completed=done))
+            batches = extract_maps(encoder, dataset, batch_size, partial(bar, "embedding"))
             for number, maps in enumerate(batches):
                 if number == 0:
                     header = {"descr": "<f4", "fortran_order": False, "shape": (len(dataset), *maps.shape[1:])}

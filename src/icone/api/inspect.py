@@ -18,6 +18,7 @@ from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
 from icone.errors import InputError
 from icone.terminal import Terminal
+from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 
 
@@ -41,11 +42,9 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors():
-        with console.status("reading data") as status:
+        with ProgressBar(console) as bar:
             source = open_source(data, config, None if is_table else labels)
-            summary, preparation = inspect_data(
-                config, lambda done, total: status.update(f"reading data: {done:,}/{total:,}"), source
-            )
+            summary, preparation = inspect_data(config, bar, source)
         encoder = make_encoder(config, preparation)
     show_summary(summary, config, encoder, device, console)
     return _plain(summary, config, encoder, device)

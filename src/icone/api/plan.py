@@ -16,6 +16,7 @@ from icone.config import PretrainConfig
 from icone.data import inspect_data, open_source
 from icone.errors import InputError
 from icone.terminal import Terminal
+from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 
 
@@ -48,16 +49,15 @@ def plan(
     config = PretrainConfig(**(settings | described | ({"batch_size": 1} if is_auto else {})))
     console = console or Terminal()
     device = pick_device(config.device)
-    with own_randomness(device), memory_errors(config), console.status("reading data") as status:
-        opened = open_source(source, config, None if described["labels"] is not None else labels)
-        summary, preparation = inspect_data(
-            config, lambda done, total: status.update(f"reading data: {done:,}/{total:,}"), opened
-        )
+    with own_randomness(device), memory_errors(config):
+        with ProgressBar(console) as bar:
+            opened = open_source(source, config, None if described["labels"] is not None else labels)
+            summary, preparation = inspect_data(config, bar, opened)
         shape = DataShape.expected(summary, preparation)
         if is_auto:
             config = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
-        status.update("taking steps on random samples")
-        found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
+        with console.status("taking steps on random samples"):
+            found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     console.print(found.table())
     for sentence in found.sentences():
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)

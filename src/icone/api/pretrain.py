@@ -72,6 +72,7 @@ from icone.training.callbacks import Callback, Row, Snapshots, as_callback, buil
 from icone.training.checkpoint import StateBook, load_book, load_state
 from icone.training.context import seed_random_numbers
 from icone.training.distributed import check_batch_size, check_micro_batches, joined_ranks, one_reads_first
+from icone.training.progress import ProgressBar
 from icone.training.slurm import requeued_jobs
 from icone.validation import check_arguments, check_folder, user_path
 from icone.views import Views
@@ -346,11 +347,8 @@ def _prepare(
     initial = None
     if (is_object(config.encoder) or config.weights is not None) and saved is None:  # only the run has these weights
         initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
-    with console.status("embedding") as status:
-
-        def progress(done: int, total: int) -> None:
-            status.update(f"embedding what the anchors start from: {done}/{total}")
-
+    with ProgressBar(console) as bar:
+        progress = partial(bar, "embedding what the anchors start from")
         digests = [known.digests[name] for name in data.train.ids]
         engine = partial(cuda.accelerate, engine=config.engine, compiler=_compiler(config, parts))
         one = Fit(*parts, config, run, display, saved, rows, callbacks, progress, digests, changes, engine)
@@ -479,20 +477,20 @@ def _callbacks(
 
 
 def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None, groups: Any = None) -> _Known:
-    with console.status("reading data") as status:
+    with ProgressBar(console) as bar:
         opened = open_source(source, config, labels, groups)
         data = load_data(
             config,
             source=opened,
             report=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
-            progress=lambda done, total: status.update(f"reading data: {done}/{total}"),
+            progress=bar,
         )
         memory = DigestMemory(cache_folder(config.cache) if opened.is_cacheable else None, config.source)
         digests = data.source.digests(
             data.train.positions,
             memory,
             config.workers,
-            lambda done, total: status.update(f"digests of contents: {done}/{total}"),
+            partial(bar, "digests of the contents"),
         )
         memory.save()
         if data.train.is_kept:

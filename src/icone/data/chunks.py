@@ -207,4 +207,4 @@ def _all_chunks(
         for done, chunks in enumerate(found, start=1):
             yield from chunks
             if progress is not None:
-                progress(done, len(positions))
+                progress("cutting the samples into chunks", done, len(positions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +15,18 @@ from icone.data.inspection import Problem, Progress
 from icone.data.labels import class_names
 from icone.data.prepare import Preparation
 from icone.data.source_cache import PreparedSamples
-from icone.data.sources.base import Source
+from icone.data.sources.base import Sample, Source
 from icone.data.splits import Integers
-from icone.data.threads import read_ahead
+from icone.data.threads import cut, in_chunks, read_ahead
+from icone.errors import InputError
 
 PIECE = 2**24
 """Bytes of prepared samples that are read from the disk at once."""
+CHUNK = 2**22
+"""Bytes of prepared samples that a thread makes in one go."""
+VALUES = 2**15
+"""Values of samples that are prepared by one call: up to as many torch stays in the thread that calls it, and the
+threads that read are as many as there should be."""
 
 
 class Dataset:
@@ -83,10 +90,10 @@ class Dataset:
             return self.images[indices]
         positions = np.array([self.positions[int(index)] for index in indices], dtype=np.int64)
         if self.prepared is None:
-            return torch.stack([prepare_sample(self.source, self.preparation, int(p)) for p in positions])
+            return prepare_samples(self.source, self.preparation, positions.tolist())
         samples, damaged = self.prepared.read(positions)
         for row in damaged:
-            samples[row] = prepare_sample(self.source, self.preparation, int(positions[row]))
+            samples[row] = prepare_samples(self.source, self.preparation, [int(positions[row])])[0]
         return samples
 
     def for_views(self, indices: Tensor, num_views: int, seed: int, epoch: int) -> Tensor:
@@ -96,27 +103,51 @@ class Dataset:
         """
         return self.images_at(indices)
 
-    def _read(self, piece: range) -> Tensor:
-        return self.images_at(torch.arange(piece.start, piece.stop))
+    def _read(self, piece: Sequence[int]) -> Tensor:
+        return self.images_at(torch.arange(piece[0], piece[-1] + 1))
 
     def _read_all(self, workers: int, progress: Progress | None) -> Tensor:
         shape = (len(self), self.preparation.channels, *self.preparation.size)
         images = torch.empty(shape, dtype=getattr(torch, self.preparation.dtype))
-        # what is kept on disk is read in large pieces; what has to be decoded, one by one
-        step = 1 if self.prepared is None else max(1, PIECE // self.preparation.nbytes)
-        pieces = [range(start, min(start + step, len(self))) for start in range(0, len(self), step)]
+        # what is kept on disk is read in large pieces; what has to be decoded, in small ones
+        if self.prepared is None:
+            pieces = in_chunks(range(len(self)), workers, chunk_size(self.source, self.preparation))
+        else:
+            pieces = cut(range(len(self)), PIECE // self.preparation.nbytes)
         with quiet_readers():
             for piece, read in zip(pieces, read_ahead(self._read, pieces, workers, ahead=4 * workers), strict=True):
-                images[piece.start : piece.stop] = read
+                images[piece[0] : piece[-1] + 1] = read
                 if progress is not None:
-                    progress(piece.stop, len(self))
+                    progress("reading the samples", piece[-1] + 1, len(self))
         return images
 
 
-def prepare_sample(source: Source, preparation: Preparation, position: int) -> Tensor:
-    """The sample of a source at a position, read and prepared: (C, *size)."""
-    with source.room(position):
-        return preparation(source.read(position))
+def chunk_size(source: Source, preparation: Preparation) -> int:
+    """How many samples of a source a thread prepares in one go, at most."""
+    return max(1, min(source.chunk, CHUNK // preparation.nbytes))
+
+
+def prepare_samples(source: Source, preparation: Preparation, positions: Sequence[int]) -> Tensor:
+    """The samples of a source at these positions, read and prepared: (B, C, *size); small ones that are alike together.
+
+    The result does not depend on which samples are prepared together.
+    """
+    prepared = torch.empty(
+        (len(positions), preparation.channels, *preparation.size), dtype=getattr(torch, preparation.dtype)
+    )
+    alike: dict[tuple[Any, ...], list[tuple[int, Sample]]] = {}
+    for row, sample in enumerate(source.each(positions)):
+        if isinstance(sample, InputError):
+            raise sample
+        if 2 * sample.array.size > VALUES:
+            prepared[row] = preparation(sample)
+        else:
+            key = (sample.array.shape, sample.array.dtype, sample.spacing, sample.missing)
+            alike.setdefault(key, []).append((row, sample))
+    for group in alike.values():
+        for some in cut(group, VALUES // max(group[0][1].array.size, prepared[0].numel())):
+            prepared[[row for row, _ in some]] = preparation.alike([sample for _, sample in some])
+    return prepared
 
 
 def source_classes(source: Source) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from icone.files import read_sealed, write_sealed
 SHOWN = 5
 DIGEST_VERSION = 2
 """Digests of another version cannot be compared with those of this one; version 1 looked at 16 KB at both ends."""
+READ_SIZE = 2**20
+"""Bytes of a file that are read at once."""
 SETTLED = 2_000_000_000
 """Nanoseconds after which a further change of a file would show in its times, on file systems with coarse ones too."""
 
@@ -160,8 +162,11 @@ def stamp_files(paths: Sequence[Path]) -> str | None:
 
 
 def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(READ_SIZE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _times(path: Path) -> tuple[int, int, int]:

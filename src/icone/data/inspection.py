@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,16 +13,18 @@ import numpy as np
 from icone.config import DataConfig
 from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import quiet_readers
-from icone.data.sources.base import Array, Source
+from icone.data.sources.base import Array, Sample, Source
 from icone.data.sources.folder import mixed_dimensions
-from icone.data.threads import read_ahead
+from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError, one_line
 
-Progress = Callable[[int, int], None]
-"""Called with (done, total) while samples are read."""
+Progress = Callable[[str, int, int], None]
+"""Called with (what is done, samples done, total), as `icone.training.progress.ProgressBar` is."""
 
 MAX_VALUES = 2**22
 """Values kept over all samples for the percentiles, at most 4096 of each channel of each sample."""
+SMALL = 2**18
+"""Bytes up to which samples of one shape are looked at together: one call for all costs as much as one for each."""
 
 
 class Facts(NamedTuple):
@@ -31,7 +34,7 @@ class Facts(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     spacing: tuple[float, ...] | None
-    is_colour: bool
+    is_colour: bool | None
     low: tuple[float, ...]
     """The smallest value of each channel."""
     high: tuple[float, ...]
@@ -78,7 +81,8 @@ def inspect_source(
     known = known or {}
     unknown = [position for position in chosen if position not in known]
     with quiet_readers():
-        look = read_ahead(partial(_look, source, keep), unknown, workers, ahead=4 * workers)
+        chunks = in_chunks(unknown, workers, source.chunk)
+        look = chain.from_iterable(read_ahead(partial(_look, source, keep), chunks, workers, ahead=4 * workers))
         for position in chosen:
             found = known[position] if position in known else next(look)
             if isinstance(found, Facts):
@@ -86,7 +90,7 @@ def inspect_source(
             else:
                 problems.append(found)
             if progress is not None:
-                progress(len(facts) + len(problems), len(chosen))
+                progress("looking at the samples", len(facts) + len(problems), len(chosen))
     if problems and not config.skip_unreadable:
         others = f" ({len(problems) - 1} more of {len(chosen)} samples have problems)"
         raise InputError(
@@ -96,48 +100,84 @@ def inspect_source(
     return Inspection(facts, problems)
 
 
-def _look(source: Source, keep: int, position: int) -> Facts | Problem:
-    name = source.ids[position]
+def _look(source: Source, keep: int, positions: Sequence[int]) -> list[Facts | Problem]:
+    """What each of these samples holds; small ones of the same shape and type are looked at together."""
+    found = {position: fact for position in positions if (fact := _look_at_regions(source, keep, position)) is not None}
+    alike: dict[tuple[Any, ...], list[tuple[int, Sample]]] = {}
+    whole = [position for position in positions if position not in found]
+    for position, sample in zip(whole, source.each(whole), strict=True):
+        if isinstance(sample, InputError):
+            found[position] = Problem(source.ids[position], str(sample))
+        elif sample.array.size == 0:
+            what = f"{source.where(position)} is empty: its shape is {sample.array.shape}"
+            found[position] = Problem(source.ids[position], what)
+        elif sample.array.nbytes > SMALL:
+            found |= _look_at(source, keep, [(position, sample)])
+        else:
+            alike.setdefault((sample.array.shape, sample.array.dtype), []).append((position, sample))
+    for samples in alike.values():
+        found |= _look_at(source, keep, samples)
+    return [found[position] for position in positions]
+
+
+def _look_at(source: Source, keep: int, samples: Sequence[tuple[int, Sample]]) -> dict[int, Facts | Problem]:
+    """What samples of one shape and type hold, by position."""
+    shape, dtype = samples[0][1].array.shape, samples[0][1].array.dtype.newbyteorder("=").name
+    channels: Array = np.empty((len(samples), shape[0], math.prod(shape[1:])), samples[0][1].array.dtype)
+    for row, (_, sample) in zip(channels, samples, strict=True):
+        row[:] = sample.array.reshape(row.shape)
+    ends: Array = np.stack([channels.min(2), channels.max(2)], axis=1).astype(float)
+    are_finite = [bool(np.isfinite(one).all()) for one in ends]
+    found: dict[int, Facts | Problem] = {}
+    for (position, sample), array, (low, high), is_finite in zip(
+        samples, channels, ends.tolist(), are_finite, strict=True
+    ):
+        there = [channel for channel in range(len(low)) if channel not in sample.missing]
+        is_constant = min(low[c] for c in there) == max(high[c] for c in there)
+        if not is_finite:
+            found[position] = Problem(source.ids[position], f"{source.where(position)} holds NaN or infinite values")
+            continue
+        if is_constant and source.spatial_dims > 0 and not source.is_sampled:
+            what = f"{source.where(position)} is constant: every value is {low[0]:g}"
+            found[position] = Problem(source.ids[position], what)
+            continue
+        values = array[:, _places(position, shape, keep)].astype(np.float32)
+        if sample.missing:
+            low, high = ([v if c in there else np.nan for c, v in enumerate(end)] for end in (low, high))
+            values[list(sample.missing)] = np.nan
+        about = (shape, dtype, sample.spacing, sample.is_colour, tuple(low), tuple(high))
+        found[position] = Facts(position, *about, values, sample.names, sample.notes)
+    return found
+
+
+def _places(position: int, shape: tuple[int, ...], keep: int) -> Array:
+    """Some places in a sample (C, *spatial), as positions in its flat channels."""
+    count = max(16, min(4096, keep // shape[0]))
+    return np.random.default_rng(position).integers(0, math.prod(shape[1:]), count)
+
+
+def _look_at_regions(source: Source, keep: int, position: int) -> Facts | Problem | None:
+    """What a sample holds that is read region by region; None where it is read whole."""
+    where = source.where(position)
     try:
         image = source.regions(position)
-        if image is not None:
-            return _look_at_regions(source, keep, position, image)
-        with source.room(position):
-            sample = source.read(position)
+        if image is None:
+            return None
+        low, high, values = _over_regions(image, _places(position, image.shape, keep), where)
     except InputError as error:
-        return Problem(name, str(error))
-    array = sample.array
-    if array.size == 0:
-        return Problem(name, f"{source.where(position)} is empty: its shape is {array.shape}")
-    channels = array if array.ndim > 1 else array[:, None]
-    axes = tuple(range(1, channels.ndim))
-    low, high = (tuple(map(float, end)) for end in (channels.min(axes), channels.max(axes)))
+        return Problem(source.ids[position], str(error))
     if not np.isfinite([low, high]).all():
-        return Problem(name, f"{source.where(position)} holds NaN or infinite values")
-    there = [channel for channel in range(len(low)) if channel not in sample.missing]
-    is_constant = min(low[c] for c in there) == max(high[c] for c in there)
-    if is_constant and source.spatial_dims > 0 and not source.is_sampled:
-        return Problem(name, f"{source.where(position)} is constant: every value is {low[0]:g}")
-    chosen: Any = (slice(None), *_places(position, channels.shape, keep))
-    values = np.asarray(channels[chosen], dtype=np.float32)
-    if sample.missing:
-        low, high = (tuple(v if c in there else np.nan for c, v in enumerate(end)) for end in (low, high))
-        values[list(sample.missing)] = np.nan
-    dtype = array.dtype.newbyteorder("=").name
-    about = (array.shape, dtype, sample.spacing, sample.is_colour, low, high)
-    return Facts(position, *about, values, sample.names, sample.notes)
+        return Problem(source.ids[position], f"{where} holds NaN or infinite values")
+    if min(low) == max(high):
+        return Problem(source.ids[position], f"{where} is constant: every value is {low[0]:g}")
+    dtype = image.dtype.newbyteorder("=").name
+    return Facts(position, image.shape, dtype, image.millimetres, image.is_colour, low, high, values, image.names)
 
 
-def _places(position: int, shape: tuple[int, ...], keep: int) -> tuple[Array, ...]:
-    """Some places in a sample (C, *spatial), as a list of coordinates along each spatial axis."""
-    count = max(16, min(4096, keep // shape[0]))
-    return np.unravel_index(np.random.default_rng(position).integers(0, math.prod(shape[1:]), count), shape[1:])
-
-
-def _look_at_regions(source: Source, keep: int, position: int, image: LazyImage) -> Facts | Problem:
-    """The same as of a sample in memory, region by region."""
-    where, places = source.where(position), np.stack(_places(position, image.shape, keep), axis=1)
-    values = np.empty((image.channels, len(places)), np.float32)
+def _over_regions(image: LazyImage, chosen: Array, where: str) -> tuple[tuple[float, ...], tuple[float, ...], Array]:
+    """The lowest and highest value of every channel, and the values at the chosen places."""
+    places = np.stack(np.unravel_index(chosen, image.shape[1:]), axis=1)
+    values: Array = np.empty((image.channels, len(places)), np.float32)
     lows, highs = [], []
     for start, stop in image.blocks():
         try:
@@ -150,12 +190,7 @@ def _look_at_regions(source: Source, keep: int, position: int, image: LazyImage)
         inside = ((places >= start) & (places < stop)).all(axis=1)
         values[:, inside] = region[(slice(None), *(places[inside] - start).T)]
     low, high = (tuple(map(float, end)) for end in (np.min(lows, axis=0), np.max(highs, axis=0)))
-    if not np.isfinite([low, high]).all():
-        return Problem(source.ids[position], f"{where} holds NaN or infinite values")
-    if min(low) == max(high):
-        return Problem(source.ids[position], f"{where} is constant: every value is {low[0]:g}")
-    dtype = image.dtype.newbyteorder("=").name
-    return Facts(position, image.shape, dtype, image.millimetres, image.is_colour, low, high, values, image.names)
+    return low, high, values
 
 
 def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> None:

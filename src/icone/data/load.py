@@ -20,7 +20,7 @@ from icone.config import DataConfig, PretrainConfig
 from icone.data.cache import cache_folder
 from icone.data.chunks import keep_chunks
 from icone.data.crops import CropDataset
-from icone.data.dataset import Dataset, integer_labels, prepare_sample, source_classes
+from icone.data.dataset import Dataset, chunk_size, integer_labels, prepare_samples, source_classes
 from icone.data.formats.registry import quiet_readers
 from icone.data.inspection import (
     Facts,
@@ -41,7 +41,7 @@ from icone.data.sources.registry import check_splits, open_source
 from icone.data.splits import Integers, grouped_split, imbalanced_subset, stratified_split, stratified_subset
 from icone.data.summary import Summary, crop_notes, guess_notes, summarise
 from icone.data.targets import suggested_groups
-from icone.data.threads import read_ahead
+from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError
 
 Report = Callable[[str], None]
@@ -81,7 +81,7 @@ def load_data(
     """Open the source of a configuration, draw the samples that take part, check, prepare and read them.
 
     `source` is given where it is open already. `report` gets a line for every sample that is left out; `progress` gets
-    (done, total) while the samples are checked, and again while they are prepared.
+    (what is done, samples done, total) while the samples are looked at, prepared and read.
     """
     found = _examine(config, report, progress, source)
     preparation, drawn = found.preparation, found.drawn
@@ -254,12 +254,15 @@ class _Reader:
         return tuple(datasets)
 
     def _prepared(self, positions: Integers, preparation: Preparation) -> Iterator[Array]:
-        prepare, workers = partial(prepare_sample, self._source, preparation), self._config.workers
+        prepare, workers = partial(prepare_samples, self._source, preparation), self._config.workers
+        chunks = in_chunks(positions.tolist(), workers, chunk_size(self._source, preparation))
+        done = 0
         with quiet_readers():
-            for done, sample in enumerate(read_ahead(prepare, positions.tolist(), workers, ahead=4 * workers), start=1):
-                yield sample.numpy()
+            for samples in read_ahead(prepare, chunks, workers, ahead=4 * workers):
+                yield from samples.numpy()
+                done += len(samples)
                 if self._progress is not None:
-                    self._progress(done, len(positions))
+                    self._progress("preparing the samples", done, len(positions))
 
     def _memory_limit(self) -> float:
         """Bytes that prepared samples may take; those that are recalled make room for them."""
@@ -363,6 +366,16 @@ def _notes(
     notes = [*source.notes, *source.label_notes, *guess_notes(source, facts, preparation)]
     if isinstance(source, FolderFiles) and source.labels is not None and config.labels is None:
         notes.append(f"the {len(source_classes(source))} subfolders are taken as classes")
+    if (
+        preparation.spatial_dims == 2
+        and preparation.channels == 3
+        and not preparation.is_rgb
+        and config.colour == "auto"
+    ):
+        notes.append(
+            "the three channels are no colours, as the files declare: views change each by itself, without hue and "
+            "saturation; --colour yes takes them for red, green and blue"
+        )
     if skipped:
         notes.append(f"{len(skipped)} of {len(source)} samples were left out")
     largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)

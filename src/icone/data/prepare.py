@@ -54,6 +54,8 @@ class Preparation:
     """Conversion that every sample goes through; auto takes samples with `channels` channels only."""
     shares_range: bool = False
     """Whether the channels of a sample share one intensity range, as red, green and blue do."""
+    is_rgb: bool = True
+    """Whether views take three channels for red, green and blue."""
     needs_spacing: bool = False
     """Whether the spacing of a training sample decided how it was resized, so that `batch` must know it too."""
     crops: bool = False
@@ -61,11 +63,17 @@ class Preparation:
 
     def __call__(self, sample: Sample) -> Tensor:
         """One sample as (C, *size) in the stored dtype; voxels without a spacing are taken for cubes."""
-        if sample.array.ndim != self.spatial_dims + 1:
-            raise InputError(f"expected {_KINDS[self.spatial_dims]}, got the shape {sample.array.shape}")
-        prepared = self._prepare(_as_floats(sample.array)[None], sample.spacing)[0]
-        if sample.missing:
-            prepared[list(sample.missing)] = 0
+        return self.alike([sample])[0]
+
+    def alike(self, samples: Sequence[Sample]) -> Tensor:
+        """Samples of one shape, type and spacing that lack the same channels, as (B, C, *size) in the stored dtype."""
+        first = samples[0]
+        if first.array.ndim != self.spatial_dims + 1:
+            raise InputError(f"expected {_KINDS[self.spatial_dims]}, got the shape {first.array.shape}")
+        arrays = np.stack([sample.array for sample in samples]) if len(samples) > 1 else first.array[None]
+        prepared = self._prepare(_as_floats(arrays), first.spacing)
+        if first.missing:
+            prepared[:, list(first.missing)] = 0
         return prepared
 
     def batch(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
@@ -121,6 +129,11 @@ class Preparation:
             raise InputError("--window is for images and volumes, but these are points: leave it out")
         channels = {"auto": facts[0].shape[0], "gray": 1, "rgb": 3}[config.channels]
         shares_range = config.channels != "auto" or all(fact.is_colour for fact in facts)
+        is_rgb = config.channels != "auto" or channels != 3 or any(fact.is_colour is not False for fact in facts)
+        if config.colour != "auto":
+            if channels != 3:
+                raise InputError(f"--colour is for three channels, but the samples have {channels}: leave it out")
+            shares_range = is_rgb = config.colour == "yes"
         low, high, dtype = (0.0, 1.0, "float32") if dims == 0 else _intensity(facts, config, shares_range)
         edge = config.size or size or DEFAULT_SIZE.get(dims, 0)
         edges = (edge,) * dims if config.crop is None else _crop_edges(config.crop, dims)
@@ -137,9 +150,11 @@ class Preparation:
             colour=config.channels if dims else "auto",
             shares_range=shares_range,
             crops=config.crop is not None,
+            is_rgb=is_rgb,
         )
         needs_spacing = config.spacing is not None or any(
-            inferred.resized(f.shape[1:], f.spacing) != inferred.resized(f.shape[1:], None) for f in facts if f.spacing
+            inferred.resized(shape, spacing) != inferred.resized(shape, None)
+            for shape, spacing in {(fact.shape[1:], fact.spacing) for fact in facts if fact.spacing}
         )
         return dataclasses.replace(inferred, needs_spacing=needs_spacing)
 

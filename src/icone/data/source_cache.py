@@ -55,15 +55,27 @@ class SourceCache:
         if damaged:
             self._cache.say("what the cache holds is damaged: the samples are looked at again")
             return {}
-        found = (_fact(plain, row) for plain, row in zip(rows.about["facts"], values, strict=True))
-        return {fact.position: fact for fact in found}
+        kinds = [
+            tuple(tuple(part) if isinstance(part, list) else part for part in kind) for kind in rows.about["kinds"]
+        ]
+        found = {}
+        for (position, number, low, high), row in zip(rows.about["facts"], values, strict=True):
+            shape, dtype, spacing, is_colour, kept, names, notes = kinds[number]
+            some, ends = row[: math.prod(kept)].reshape(kept), (tuple(low), tuple(high))
+            found[position] = Facts(position, shape, dtype, spacing, is_colour, *ends, some, names, notes)
+        return found
 
     def keep_facts(self, positions: Sequence[int], facts: Sequence[Facts]) -> None:
         """Keep what an inspection of these positions found."""
-        plain = [[*fact[:7], fact.values.shape, *fact[8:]] for fact in facts]
+        kinds: dict[Any, int] = {}
+        plain = []
+        for fact in facts:
+            kind = (fact.shape, fact.dtype, fact.spacing, fact.is_colour, fact.values.shape, fact.names, fact.notes)
+            plain.append([fact.position, kinds.setdefault(kind, len(kinds)), fact.low, fact.high])
         width = max(fact.values.size for fact in facts)  # samples may differ in their channels
-        rows = (np.pad(fact.values.ravel(), (0, width - fact.values.size)) for fact in facts)
-        about = {"kind": "facts", "source": self._name, "facts": plain}
+        rows = (fact.values.ravel() for fact in facts)
+        rows = (row if len(row) == width else np.pad(row, (0, width - len(row))) for row in rows)
+        about = {"kind": "facts", "source": self._name, "kinds": list(kinds), "facts": plain}
         self._cache.write(self._facts_key(positions), rows, (len(facts), width), "float32", about)
 
     def samples(
@@ -131,14 +143,6 @@ class PreparedSamples:
             )
             self._cache.remove(self._key)
         return torch.from_numpy(copy), damaged
-
-
-def _fact(plain: list[Any], row: Array) -> Facts:
-    """What `keep_facts` has written about one sample."""
-    told: list[Any] = [tuple(value) if isinstance(value, list) else value for value in plain]
-    fact = Facts(*told)
-    kept: Any = fact.values  # their shape
-    return fact._replace(values=row[: math.prod(kept)].reshape(kept))
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

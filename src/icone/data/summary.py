@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -199,9 +200,8 @@ def _spacing_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator
 
 def _scales(facts: Sequence[Facts], preparation: Preparation) -> Any:
     """The factor by which each axis of each sample is resampled, (N, axes)."""
-    return np.array(
-        [np.divide(preparation.resized(fact.shape[1:], fact.spacing), fact.shape[1:]) for fact in facts], dtype=float
-    )
+    scale = cache(lambda shape, spacing: np.divide(preparation.resized(shape, spacing), shape).tolist())
+    return np.array([scale(fact.shape[1:], fact.spacing) for fact in facts], dtype=float)
 
 
 def _channels(facts: Sequence[Facts], preparation: Preparation) -> list[dict[str, Any]]:

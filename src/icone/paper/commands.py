@@ -194,7 +194,7 @@ class PaperReport(Stored):
 
     def run(self, console: Console) -> None:
         from icone.paper.overview import write_report
-        from icone.paper.page import write_page
+        from icone.paper.results_page import write_page
         from icone.validation import check_target
 
         check_target(self.out)

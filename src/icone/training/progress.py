@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 
 class Display(ABC):
@@ -142,6 +142,50 @@ class PlainDisplay(Display):
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()
         self.console.print(self.prefix + text, highlight=False, soft_wrap=True, markup=False)
+
+
+class ProgressBar:
+    """Shows how far a count of samples has come: a bar with the time left on a terminal, else a line once in a while.
+
+    It is called with (what is done, number done, total), as often as one likes: it looks at a clock first. The bar of
+    one thing that is done gives way to that of the next, and the last is wiped out at the end.
+    """
+
+    def __init__(self, console: Console, seconds: float = 30.0) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
+        self._pause = 0.1 if self._bar else seconds
+        self._what = ""
+        self._task: TaskID | None = None
+        self._began = self._spoke = 0.0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._began, self._spoke = what, now, now
+            if self._bar is not None:
+                if self._task is not None:
+                    self._bar.remove_task(self._task)
+                self._task = self._bar.add_task(what, total=total, completed=done)
+        elif now - self._spoke >= self._pause:
+            self._spoke = now
+            if self._bar is not None and self._task is not None:
+                self._bar.update(self._task, completed=done, total=total)
+            else:
+                left = format_seconds((now - self._began) / max(done, 1) * (total - done))
+                self._console.print(f"{what}: {done:,}/{total:,}, {left} left", highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
 
 def choose_display(console: Console) -> Display:

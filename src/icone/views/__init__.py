@@ -24,8 +24,12 @@ __all__ = [
 ]
 
 
-def build_views(config: ViewsConfig, *, spatial_dims: int, channels: int, size: tuple[int, ...]) -> Views:
+def build_views(
+    config: ViewsConfig, *, spatial_dims: int, channels: int, size: tuple[int, ...], is_rgb: bool = True
+) -> Views:
     """The pipeline for points (0 spatial dimensions), images (2) or volumes (3) of one size.
+
+    `is_rgb` says whether three channels of an image are red, green and blue.
 
     >>> import torch
     >>> views = build_views(ViewsConfig(), spatial_dims=2, channels=1, size=(32, 32))
@@ -38,6 +42,7 @@ def build_views(config: ViewsConfig, *, spatial_dims: int, channels: int, size: 
     if spatial_dims == 0:
         return PointPipeline(config.point_views)
     if spatial_dims == 2:
-        return ImagePipeline(config.image_views, channels=channels, size=cast(tuple[int, int], size))
+        edges = cast(tuple[int, int], size)
+        return ImagePipeline(config.image_views, channels=channels, size=edges, is_rgb=is_rgb)
     assert spatial_dims == 3, f"views exist for 0, 2 and 3 spatial dimensions, not {spatial_dims}"
     return VolumePipeline(config.volume_views, channels=channels, size=cast(tuple[int, int, int], size))

@@ -84,11 +84,12 @@ class ImagePipeline(Views):
     keep_colour: Tensor
     drop_colour: Tensor
 
-    def __init__(self, config: ImageViews, *, channels: int, size: tuple[int, int]) -> None:
+    def __init__(self, config: ImageViews, *, channels: int, size: tuple[int, int], is_rgb: bool = True) -> None:
         super().__init__()
         check_settings(config, "image_views")
         self.config, self.channels, self.size = config, channels, size
-        self.each_channel = channels not in (1, 3)
+        self.is_rgb = is_rgb and channels == 3
+        self.each_channel = channels > 1 and not self.is_rgb
         self._plan_geometry()
         self._plan_colour()
         self._plan_blur()
@@ -164,7 +165,8 @@ class ImagePipeline(Views):
 
     def _plan_colour(self) -> None:
         config = self.config
-        no_rgb = None if self.channels == 3 else f"needs RGB, and the number of channels is {self.channels}"
+        other = "the channels are no colours" if self.channels == 3 else f"the number of channels is {self.channels}"
+        no_rgb = None if self.is_rgb else f"needs RGB, and {other}"
         no_jitter = "jitter is set to 0" if config.jitter == 0 else None
         strengths = {
             BRIGHTNESS: ("brightness", config.brightness, None),
@@ -199,7 +201,7 @@ class ImagePipeline(Views):
         self.blur = GaussianBlur(self.size, config.blur_kernel) if blurs else None
 
     def _plan_normalisation(self) -> None:
-        rgb = self.channels == 3
+        rgb = self.is_rgb
         statistics = {
             "mean": IMAGENET_MEAN if rgb else (GRAY_MEAN,) * self.channels,
             "std": IMAGENET_STD if rgb else (GRAY_STD,) * self.channels,

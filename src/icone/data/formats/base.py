@@ -31,14 +31,24 @@ class Sample(NamedTuple):
     """Shape (C, *spatial), in the dtype of the file."""
     spacing: tuple[float, ...] | None = None
     """Millimetres per voxel along each spatial axis, where the file says so."""
-    is_colour: bool = False
-    """Whether the file declares its three channels as red, green and blue, which share one intensity range."""
+    is_colour: bool | None = None
+    """True where the file declares its three channels as red, green and blue, which share one intensity range; False
+    where it declares them as channels of another kind, such as fluorescence; None where it does not say."""
     names: tuple[str, ...] = ()
     """The names of the channels, where the file says them."""
     notes: tuple[str, ...] = ()
     """What was guessed or left out when it was read, a sentence each."""
     missing: tuple[int, ...] = ()
     """Channels that the sample lacks: they count nowhere and are 0 once it is prepared."""
+
+
+def colour_by_names(names: tuple[str, ...]) -> bool | None:
+    """`Sample.is_colour` of channels with these names: False, unless there are none or they are those of colours.
+
+    >>> colour_by_names(("DAPI", "GFP", "RFP")), colour_by_names(("Red", "Green", "Blue")), colour_by_names(())
+    (False, None, None)
+    """
+    return None if {name.lower() for name in names} <= {"red", "green", "blue", "r", "g", "b"} else False
 
 
 class Header(NamedTuple):

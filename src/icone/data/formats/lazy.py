@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from icone.data.formats.base import Array
+from icone.data.formats.base import Array, colour_by_names
 from icone.errors import InputError
 
 CHANNELS = "SC"
@@ -41,7 +41,7 @@ class LazyImage:
         offsets: Mapping[str, float] | None = None,
         unit: str | None = None,
         names: tuple[str, ...] = (),
-        is_colour: bool = False,
+        is_colour: bool | None = None,
         coarser: Sequence[LazyImage] = (),
     ) -> None:
         self._array, self._axes = array, axes
@@ -55,7 +55,7 @@ class LazyImage:
         self.offsets = tuple(float((offsets or {}).get(name, 0.0)) for name in self.spatial)
         self.unit = unit
         self.names = names if len(names) == self.channels else ()
-        self.is_colour = is_colour
+        self.is_colour = colour_by_names(self.names) if is_colour is None else is_colour
         self.coarser = tuple(coarser)
         """The same image at lower resolutions, where the file has them."""
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from icone.data.formats.axes import by_axes, slices_note, spacing_along, spatial_axes
-from icone.data.formats.base import Array, Format, Header, Sample
+from icone.data.formats.base import Array, Format, Header, Sample, colour_by_names
 from icone.data.formats.lazy import LazyImage, RawArray
 from icone.data.formats.npy import axis_letters
 from icone.data.formats.pillow import drop_alpha
@@ -42,13 +42,23 @@ def read_tiff(path: Path, axes: str | None = None) -> Sample:
     notes = [] if axes else _guesses(spatial, sample.shape)
     if count > 1:
         notes.append(f"its first image is read, of the {count} that it holds")
+    names = names if len(names) == len(sample) else ()
     return Sample(
         sample,
         spacing_along(steps, spatial),
-        is_colour=len(sample) == 3 == colours and not axes,
-        names=names if len(names) == len(sample) else (),
+        is_colour=_is_colour(len(sample), colours, photometric, names, axes),
+        names=names,
         notes=tuple(notes),
     )
+
+
+def _is_colour(
+    channels: int, colours: int | None, photometric: int, names: tuple[str, ...], axes: str | None
+) -> bool | None:
+    """`Sample.is_colour`: by the photometric interpretation (RGB, or gray of which there are three), then by names."""
+    if channels == 3 == colours and not axes:
+        return True
+    return False if channels == 3 and COLOURS.get(photometric) == 1 else colour_by_names(names)
 
 
 def _guesses(spatial: str, shape: tuple[int, ...]) -> list[str]:
@@ -172,7 +182,7 @@ def _lazy_image(file: Any, path: Path, axes: str | None) -> LazyImage:
         unit="micrometer" if _steps(file) else None,
         names=_channel_names(file),
     )
-    image.is_colour = image.channels == 3 == colours and not axes
+    image.is_colour = _is_colour(image.channels, colours, int(first.photometric), image.names, axes)
     image.coarser = tuple(
         LazyImage(_regions(file, path, number), letters, spatial=image.spatial)
         for number, level in enumerate(series.levels)

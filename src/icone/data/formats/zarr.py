@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from icone.data.formats.axes import by_axes, spacing_along, spatial_axes
-from icone.data.formats.base import Format, Header, Sample
+from icone.data.formats.base import Format, Header, Sample, colour_by_names
 from icone.data.formats.lazy import LazyImage
 from icone.data.formats.npy import axis_letters, bare_sample, pick_key
 from icone.data.formats.tiff import millimetres
@@ -54,11 +54,13 @@ def read_zarr(path: Path, axes: str | None = None) -> Sample:
     if axes is None and spatial[0] == "T":
         notes = (f"its {array.shape[given.index('T')]} points in time take the place of the depth",)
     sample = by_axes(array, axes or given)
-    names = _channel_names(opened)
+    found = _channel_names(opened)
+    names = found if len(found) == len(sample) else ()
     return Sample(
         sample,
         spacing_along(_steps(named, level), spatial),
-        names=names if len(names) == len(sample) else (),
+        is_colour=colour_by_names(names),
+        names=names,
         notes=notes,
     )
 

@@ -6,7 +6,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -18,7 +18,7 @@ from icone.data.formats.npy import PICKLED, pick_key
 from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
-from icone.data.sources.base import Array, Sample, Source
+from icone.data.sources.base import Array, Sample, Source, checked
 from icone.data.sources.objects import Arrangement, label_texts, numbered_ids
 from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
@@ -28,6 +28,9 @@ SUFFIXES = ARRAY_FORMATS
 LABEL_KEYS = ("labels", "label", "y")
 PIECE = 2**24
 """Bytes of an array that are read at once for digests of its rows."""
+CHUNK = 2**22
+"""Bytes of rows that a thread reads and prepares in one go, and at most `CHUNK_ROWS` of them."""
+CHUNK_ROWS = 1024
 PER_SAMPLE = 200
 """Bytes that this package keeps about every sample: its id, its place in tables, its label."""
 
@@ -71,6 +74,7 @@ class ArraySource(Source):
             ids=numbered_ids(count),
             labels=labels,
         )
+        self.chunk = max(1, min(CHUNK_ROWS, CHUNK // max(1, self._header.nbytes // count)))
         self.notes = self._arrange.notes
         self.splits = () if key else _splits(self._store.headers)
         self._path = path
@@ -82,6 +86,20 @@ class ArraySource(Source):
 
     def _read(self, position: int) -> Sample:
         return Sample(self._arrange(np.asarray(self._loaded()[position])))
+
+    def each(self, positions: Sequence[int]) -> Iterator[Sample | InputError]:
+        """Rows that follow one another are read as one piece, which a chunk of a compressed array wants."""
+        first, count = positions[0], len(positions)
+        if count == 1 or count > self.chunk or list(positions) != list(range(first, first + count)):
+            yield from super().each(positions)
+            return
+        try:
+            rows = checked(lambda: Sample(np.asarray(self._loaded()[first : first + count])), self.where(first)).array
+        except InputError:
+            yield from super().each(positions)  # which says what is wrong with each of them
+            return
+        for row in rows:
+            yield Sample(self._arrange(row))
 
     def _loaded(self) -> Any:
         with self._lock:

@@ -20,7 +20,7 @@ from icone.data.formats.lazy import LazyImage
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.memory import DECODING
 from icone.data.targets import Task
-from icone.data.threads import read_ahead
+from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError, one_line, printable
 
 
@@ -74,6 +74,8 @@ class Source(ABC):
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
     """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
+    chunk: int = 16
+    """Samples that a thread reads in one go, where there are many of them."""
     is_sampled: ClassVar[bool] = False
     """Whether inspection looks at some of the samples for all, because they are parts of the same few files."""
 
@@ -132,6 +134,18 @@ class Source(ABC):
         with DECODING.hold(self._needed[position], self.where(position)):
             yield
 
+    def each(self, positions: Sequence[int]) -> Iterator[Sample | InputError]:
+        """The samples at these positions, one after another, or what is wrong with them.
+
+        The memory for a sample is held until the next is asked for.
+        """
+        for position in positions:
+            try:
+                with self.room(position):
+                    yield self.read(position)
+            except InputError as error:
+                yield error
+
     def recall(self, limit: float) -> None:
         """From now on keep up to `limit` bytes of what is read until it is read again; 0 forgets all."""
         self.recalled = Recall(limit if self.is_decoded else 0)
@@ -157,16 +171,20 @@ class Source(ABC):
     ) -> list[str]:
         """A digest of the whole content of each sample; `memory` knows those of files that have not changed."""
         found: list[str] = []
-        for digest in read_ahead(partial(self._checked_digest, memory), positions, workers, ahead=4 * workers):
-            found.append(digest)
+        chunks = in_chunks(positions, workers, self.chunk)
+        for digests in read_ahead(partial(self._checked_digests, memory), chunks, workers, ahead=4 * workers):
+            found += digests
             progress(len(found), len(positions))
         return found
 
-    def _checked_digest(self, memory: DigestMemory, position: int) -> str:
-        try:
-            return self._digest(position, memory)
-        except OSError as error:
-            raise InputError(f"cannot read {self.where(position)}: {one_line(error)}") from error
+    def _checked_digests(self, memory: DigestMemory, positions: Sequence[int]) -> list[str]:
+        digests = []
+        for position in positions:
+            try:
+                digests.append(self._digest(position, memory))
+            except OSError as error:
+                raise InputError(f"cannot read {self.where(position)}: {one_line(error)}") from error
+        return digests
 
     def files(self) -> Sequence[Path]:
         """The files that hold the samples; none where they are generated."""

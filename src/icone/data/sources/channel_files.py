@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icone.data.formats.base import colour_by_names
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.labels import labels_from_folders, splits_from_folders
 from icone.data.sources.base import Sample
@@ -122,7 +123,7 @@ class ChannelFilesSource(FolderFiles):
         blank = np.zeros_like(first.array[0])
         return first._replace(
             array=np.stack([samples[at].array[0] if at in samples else blank for at in range(len(parts))]),
-            is_colour=False,
+            is_colour=colour_by_names(self.channel_names),
             names=self.channel_names,
             notes=(*first.notes, *(notes if not _alike(list(spacings)) else ())),
             missing=tuple(at for at in range(len(parts)) if at not in samples),
