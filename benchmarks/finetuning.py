@@ -56,9 +56,17 @@ FEWEST = 10
 """Samples that a class needs to take part: the one test sample of a class of three would be a fifth of the score."""
 TEST_FRACTION = 0.25
 GRID: dict[str, dict[str, Any]] = {
-    f"lr {lr:g}, layer decay {decay:g}": {"lr": lr, "layer_decay": decay}
-    for lr, decay in itertools.product((3e-4, 1e-3, 3e-3, 1e-2), (0.75, 1.0))
-} | {"frozen half": {"freeze": 0.5}, "no views": {"augment": "none"}}
+    "default": {},
+    "head at zero": {"head": "zero"},
+    "head at zero, 50 epochs": {"head": "zero", "epochs": 50},
+    "lr 3e-4": {"lr": 3e-4},
+    "encoder_lr 0.3": {"encoder_lr": 0.3},
+    "encoder_lr 0.3, layer_decay 1": {"encoder_lr": 0.3, "layer_decay": 1.0},
+    "encoder_lr 1, layer_decay 1": {"encoder_lr": 1.0, "layer_decay": 1.0},
+    "val_fraction 0": {"val_fraction": 0.0},
+    "no views": {"augment": "none"},
+    "frozen half": {"freeze": 0.5},
+}
 """Recipes that `--grid` compares, by what differs from the default."""
 
 
@@ -183,9 +191,10 @@ def finetune(job: Job, options: Options) -> list[Row]:
         console=Console(file=io.StringIO()), **settings,
     )  # fmt: skip
     result, rows = tuned.result, []
-    for name in ("from_scratch", "fine_tuned", *(["probe"] if job.recipe else [])):
-        if name in result:
-            data, found = result["data"], result[name]
+    for name in ("from_scratch", "fine_tuned", "trained"):
+        key = "probe" if name == "trained" and job.recipe else name  # else `pretrain` has measured it
+        if key in result:
+            data, found = result["data"], result[key]
             about = {"labels": data["train"] + data["val"], "test": data["test"], **result["training"].get(name, {})}
             scores = {"score": 100 * found["balanced_accuracy"], "auroc": found.get("auroc")}
             rows.append({"data": job.data, "seed": job.seed, "fraction": job.fraction, "row": name, **scores, **about})
@@ -248,23 +257,24 @@ def read(file: Path) -> list[Row]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def _network(row: Row) -> str:
+    """What a measurement is of: a row of the table, or a recipe of the grid."""
+    return row["recipe"] if row.get("recipe") and row["row"] == "fine_tuned" else str(row["row"])
+
+
 def table(rows: Sequence[Row]) -> str:
     """Mean ± standard deviation over seeds of every set, row and share of the labels, in Markdown."""
     shares = sorted({row["fraction"] for row in rows})
-    names = {row["row"] if row.get("recipe") is None else row["recipe"] for row in rows}
-    order = [name for name in (*ROWS, *GRID) if name in names]
     lines = []
-    for data, name in itertools.product(SETS, order):
+    for data, name in itertools.product(SETS, (*ROWS, *GRID)):
         cells, seeds = [], set()
         for share in shares:
-            here = [
-                row for row in rows
-                if (row["data"], row["fraction"]) == (data, share)
-                and (row.get("recipe") == name if name in GRID else row["row"] == name)
-                and (name in ROWS or row["row"] == "fine_tuned")
-            ]  # fmt: skip
-            seeds |= {row["seed"] for row in here}
-            cells.append(spread([row["score"] for row in here]) if here else "–")
+            here = {
+                row["seed"]: row["score"] for row in rows
+                if (row["data"], row["fraction"]) == (data, share) and name == _network(row)
+            }  # fmt: skip
+            seeds |= here.keys()
+            cells.append(spread(list(here.values())) if here else "–")
         if seeds:
             lines.append([TITLES[data], ROWS.get(name, name), *cells, str(len(seeds))])
     return markdown(["data", "network", *(f"{share:.0%} of labels" for share in shares), "seeds"], lines) + "\n"

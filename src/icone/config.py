@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from icone.errors import InputError
-from icone.recipe import BASE_LR, FINETUNE_LR, LAYER_DECAY, WARMUP, WEIGHT_DECAY, Recipe
+from icone.recipe import BASE_LR, FINETUNE_ENCODER, FINETUNE_LR, LAYER_DECAY, WARMUP, WEIGHT_DECAY, Recipe
 from icone.validation import check_settings, refused
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
@@ -300,8 +300,9 @@ class FinetuneConfig:
     new linear layer."""
     fraction: float = 1.0
     """Use this share of the training labels, stratified, with whole groups, and at least one label of every class."""
-    epochs: int = 50
-    """At most; --patience ends it earlier."""
+    epochs: int | None = None
+    """At most; --patience ends it earlier (default: 50; with few labels each of them is several passes over these, so
+    that all have 1000 steps)."""
     patience: int = 10
     """Stop after so many epochs in which the validation part did not get better; the best epoch is kept."""
     val_fraction: float = 0.2
@@ -309,7 +310,11 @@ class FinetuneConfig:
     val are used instead, where there are such."""
     batch_size: int = 16
     lr: float = FINETUNE_LR
-    """Learning rate of the new linear layer, for 16 samples a step; that of the encoder's last layer is a tenth."""
+    """Learning rate of the new linear layer, for 16 samples a step."""
+    encoder_lr: float = FINETUNE_ENCODER
+    """Learning rate of the encoder's last layer, as a share of --lr."""
+    head: Literal["probe", "zero"] = "probe"
+    """What the new linear layer starts at: the linear probe of the training samples, or zero."""
     layer_decay: float = LAYER_DECAY
     """By what the learning rate falls from a layer of the encoder to the one before it."""
     weight_decay: float = WEIGHT_DECAY

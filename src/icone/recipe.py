@@ -59,6 +59,9 @@ WARMUP = 0.05
 """With --weights: share of all steps over which the learning rate rises to its start, so that a new head does not pull
 the encoder far before it is of use (Gupta et al. 2023, arXiv:2308.04014, on warming up anew); not yet measured here."""
 
+FINETUNE_EPOCHS, FINETUNE_STEPS = 50, 1000
+"""Most epochs of fine-tuning, and the steps that they have at least, where the user says nothing. With 30 labels an
+epoch has two steps, and fifty epochs are too few to learn anything."""
 FINETUNE_LR = 1e-3
 """Learning rate of the new linear layer in fine-tuning, for 16 samples a step."""
 FINETUNE_ENCODER = 0.1
