@@ -267,7 +267,8 @@ def table(rows: Sequence[Row]) -> str:
     shares = sorted({row["fraction"] for row in rows})
     lines = []
     for data, name in itertools.product(SETS, (*ROWS, *GRID)):
-        cells, seeds = [], set()
+        cells: list[str] = []
+        seeds: set[int] = set()
         for share in shares:
             here = {
                 row["seed"]: row["score"] for row in rows
