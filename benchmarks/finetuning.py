@@ -64,6 +64,7 @@ GRID: dict[str, dict[str, Any]] = {
     "encoder_lr 0.3, layer_decay 1": {"encoder_lr": 0.3, "layer_decay": 1.0},
     "encoder_lr 1, layer_decay 1": {"encoder_lr": 1.0, "layer_decay": 1.0},
     "val_fraction 0": {"val_fraction": 0.0},
+    "val_fraction 0.2": {"val_fraction": 0.2},
     "no views": {"augment": "none"},
     "frozen half": {"freeze": 0.5},
 }

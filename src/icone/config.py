@@ -259,7 +259,8 @@ class RuntimeConfig:
     checkpoint_seconds: float = 120.0
     """Save the state this often, at the next step."""
     probe_every: int = 5
-    """Measure the features' geometry on a few instances every so many epochs, to notice a collapse; 0: never."""
+    """Measure the features' geometry on a few instances every so many epochs, to notice a collapse, and with labels a
+    linear and a kNN probe of them; 0: never."""
     stop_on_collapse: bool = False
     """End the run, with its state saved, when its features have collapsed."""
     snapshots: tuple[int, ...] = ()
@@ -305,9 +306,9 @@ class FinetuneConfig:
     that all have 1000 steps)."""
     patience: int = 10
     """Stop after so many epochs in which the validation part did not get better; the best epoch is kept."""
-    val_fraction: float = 0.2
-    """Share of the training labels that decides when to stop; 0: train all epochs. Samples that a column `split` calls
-    val are used instead, where there are such."""
+    val_fraction: float | None = None
+    """Share of the training labels that decides when to stop; 0: train all epochs (default: 0.2 from 250 labels on,
+    else 0). Samples that a column `split` calls val are used instead, where there are such."""
     batch_size: int = 16
     lr: float = FINETUNE_LR
     """Learning rate of the new linear layer, for 16 samples a step."""

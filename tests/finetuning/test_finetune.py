@@ -102,7 +102,7 @@ def _order(samples: int, epoch: int) -> torch.Tensor:
 
 
 def test_the_scores_are_those_of_the_predictions(run: Run, tmp_path: Path) -> None:
-    found = finetune(run, tmp_path / "out", epochs=8, scratch=True)
+    found = finetune(run, tmp_path / "out", epochs=8, scratch=True, val_fraction=0.2)
     assert found.result.keys() >= {"fine_tuned", "probe", "from_scratch", "comparison", "data"}
     assert {row["network"] for row in found.history} == {"fine_tuned", "from_scratch"}
     record = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -119,7 +119,7 @@ def test_the_scores_are_those_of_the_predictions(run: Run, tmp_path: Path) -> No
 
 
 def test_it_goes_on_where_it_was_killed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"epochs": 5, "patience": 5, "scratch": True}
+    settings: dict[str, Any] = {"epochs": 5, "patience": 5, "scratch": True, "val_fraction": 0.2}
     whole = finetune(run, tmp_path / "whole", **settings)
     count, begin = 0, Loader.begin
 
@@ -162,7 +162,7 @@ def test_the_best_epoch_is_kept_and_patience_ends() -> None:
 def test_no_group_is_on_two_sides(run: Run, tmp_path: Path, fraction: float) -> None:
     ids = list(icone.embed(run, device="cpu", console=quiet())["id"])
     groups = {name: f"patient {i // 3}" for i, name in enumerate(ids)}
-    finetune(run, tmp_path / "out", groups=groups, fraction=fraction)
+    finetune(run, tmp_path / "out", groups=groups, fraction=fraction, val_fraction=0.2)
     parts = json.loads((tmp_path / "out" / "config.json").read_text())["parts"]
     sides = [{groups[name] for name in parts[part]} for part in ("train", "val", "test")]
     assert all(sides)
@@ -182,6 +182,9 @@ def test_the_validation_part_has_every_class_that_can_spare_a_sample() -> None:
     kept = Partition(np.arange(10), np.array([], dtype=np.int64), labels)
     assert hold_out(kept, 0.25, 0, assigned)[1].tolist() == [10, 11]  # nobody could learn c
     assert len(hold_out(partition, 0.0, 0)[1]) == 0
+    assert len(hold_out(partition, None, 0)[1]) == 0  # too few to decide anything
+    many = Partition(np.arange(250), np.array([], dtype=np.int64), np.array(list("abcde") * 50))
+    assert len(hold_out(many, None, 0)[1]) == 50
 
 
 def test_regression_and_several_labels(run: Run, tmp_path: Path) -> None:
