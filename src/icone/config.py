@@ -16,7 +16,15 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from icone.errors import InputError
-from icone.recipe import BASE_LR, FINETUNE_ENCODER, FINETUNE_LR, LAYER_DECAY, WARMUP, WEIGHT_DECAY, Recipe
+from icone.recipe import (
+    BASE_LR,
+    FINETUNE_ENCODER,
+    FINETUNE_LAYER_DECAY,
+    FINETUNE_LR,
+    WARMUP,
+    WEIGHT_DECAY,
+    Recipe,
+)
 from icone.validation import check_settings, refused
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
@@ -316,8 +324,9 @@ class FinetuneConfig:
     """Learning rate of the encoder's last layer, as a share of --lr."""
     head: Literal["probe", "zero"] = "probe"
     """What the new linear layer starts at: the linear probe of the training samples, or zero."""
-    layer_decay: float = LAYER_DECAY
-    """By what the learning rate falls from a layer of the encoder to the one before it."""
+    layer_decay: float = FINETUNE_LAYER_DECAY
+    """By what the learning rate falls from a layer of the encoder to the one before it; 0.75 is usual for large
+    transformers that began from --weights."""
     weight_decay: float = WEIGHT_DECAY
     warmup: float = WARMUP
     """Share of the steps over which the learning rate rises from zero; after it, a cosine to zero."""

@@ -46,7 +46,7 @@ from icone.finetuning.fit import Progress, Task, fit
 from icone.finetuning.holdout import compact, hold_out
 from icone.finetuning.label_code import LabelCode
 from icone.nn import convert_batch_norm
-from icone.recipe import SCRATCH_ENCODER, ContinuedSettings
+from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
 from icone.run import FINETUNED, Run, remove, write_json, write_tensors, write_text
 from icone.terminal import Terminal
 from icone.training.progress import choose_display
@@ -231,7 +231,7 @@ class _Work:
             random = untrained_encoder(
                 self.pretrained, self.samples.datasets[0], self.device, self.given, from_scratch=True
             )
-            rates = ContinuedSettings(SCRATCH_ENCODER, 1.0, self.config.warmup)
+            rates = ContinuedSettings(FINETUNE_ENCODER, 1.0, self.config.warmup)
             progress["from_scratch"] = self._fit("from_scratch", random, rates, freeze=0.0)
             found["from_scratch"] = self._score(random, progress["from_scratch"])
         test_labels = self.partition.labels[self.partition.test].tolist()
