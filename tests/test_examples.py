@@ -48,7 +48,7 @@ def test_an_encoder_of_your_own() -> None:
 def test_the_notebook_from_a_folder_to_a_classifier(tmp_path: Path) -> None:
     """Its cells, one after the other, with smaller numbers in the one that is tagged so."""
     cells = json.loads((FOLDER / "fine_tuning.ipynb").read_text(encoding="utf-8"))["cells"]
-    toy = {"FOLDER": tmp_path / "data", "IMAGES": 36, "EPOCHS": 1, "TUNING_EPOCHS": 1}
+    toy = {"FOLDER": tmp_path / "data", "IMAGES": 24, "EPOCHS": 1, "TUNING_EPOCHS": 1}
     names: dict[str, Any] = {}
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
         exec("".join(cell["source"]), names)
@@ -56,8 +56,8 @@ def test_the_notebook_from_a_folder_to_a_classifier(tmp_path: Path) -> None:
             assert toy.keys() <= names.keys()
             names |= toy
     result = names["classifier"].result
-    assert (result["data"]["train"] + result["data"]["val"], result["data"]["test"]) == (19, 5)
-    assert len(names["predictions"]) == 36
+    assert (result["data"]["train"] + result["data"]["val"], result["data"]["test"]) == (13, 3)
+    assert len(names["predictions"]) == 24
     assert names["page"].is_file()
 
 
