@@ -64,6 +64,7 @@ VARIANTS: dict[str, Variant] = {
     "column-sum-kernel": without("column_sum_kernel"),
     "attention-kernels": without("attention_kernels", dims=(2,)),
     "diversity-stream": without("diversity_stream"),
+    "combo-kernels": without("combo_kernels"),
     "patch-conv": without("patch_conv", dims=(2,)),
     "stem-conv": without("stem_conv", dims=(3,)),
     "halving-pool": without("halving_pool", dims=(3,)),

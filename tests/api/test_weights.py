@@ -24,7 +24,7 @@ from icone.methods import Setting, build_method
 from icone.recipe import CONTINUED_LR, LAYER_DECAY, WARMUP, adamw_settings
 from icone.report.content import provenance
 from icone.terminal import Terminal
-from icone.training.optimizer import set_learning_rate
+from icone.training.optimizer import learning_rates, set_learning_rate
 from icone.training.step import TrainStep
 from icone.views import PlainViews
 
@@ -64,7 +64,7 @@ def test_the_rate_falls_towards_the_input_and_warms_up() -> None:
     step = TrainStep(method, PlainViews(), config, total_steps=100, device=torch.device("cpu"))
     base = adamw_settings(config.lr, 1).lr
     for at in (0.0, 0.01, WARMUP, 0.5):
-        set_learning_rate(step.optimizer, base, torch.tensor(at), step.warmup)
+        set_learning_rate(learning_rates(step.optimizer), base, torch.tensor(at), step.warmup)
         whole = base * 0.5 * (1 + math.cos(math.pi * at)) * min(at / WARMUP, 1)
         rates = {p: g["lr"].item() for g in step.optimizer.param_groups for p in g["params"]}
         for p, rate in rates.items():

@@ -142,7 +142,7 @@ def test_what_needs_triton_is_left_out_without_it(monkeypatch: pytest.MonkeyPatc
 def test_compiled_parts_compute_what_they_did() -> None:
     """The compiler of the CPU; that of the GPU is tested there."""
     plain, fast = engine("icone"), engine("icone")
-    parts = compile_parts(fast.step.method, fast.step.views)
+    parts = compile_parts(fast.step)
     for one in (plain, fast):
         torch.manual_seed(0)
         with many_recompiles():

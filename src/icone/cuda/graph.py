@@ -17,11 +17,10 @@ from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
 from icone.encoders import Region, regions
 from icone.errors import InputError, is_out_of_memory
-from icone.methods import IConE, Method
+from icone.methods import IConE
 from icone.training.context import RunContext
 from icone.training.engine import Engine, Sizes
 from icone.training.step import TrainStep
-from icone.views import Views
 
 WARM_UPS = 3
 MAX_STEPS_AHEAD = 32
@@ -62,7 +61,7 @@ class CapturedEngine(Engine):
         self.original_layers = prepare_step(step, self.options)
         if not self.original_layers:  # nothing on a side stream reads buffers that could be used again
             self.options = dataclasses.replace(self.options, deferred_gradients=False)
-        self.parts = compile_parts(step.method, step.views, self.options) if compiled else []
+        self.parts = compile_parts(step, self.options) if compiled else []
 
     def __call__(self, sizes: Sizes) -> None:
         if sizes not in self.graphs and not self.failed:
@@ -162,21 +161,31 @@ def prepare_step(step: TrainStep, options: CudaOptions) -> dict[nn.Module, nn.Mo
 
 def compile_options(options: CudaOptions) -> dict[str, Any]:
     """Options of torch.compile."""
-    chosen: dict[str, Any] = {"fallback_random": True}  # the random numbers of the uncompiled code
+    chosen: dict[str, Any] = {
+        "combo_kernels": options.combo_kernels,
+        "fallback_random": True,  # the random numbers of the uncompiled code
+    }
     if options.deferred_gradients:  # a side stream may still read memory that the compiler would use again
         chosen |= {"allow_buffer_reuse": False, "inplace_buffers": False}
     return chosen
 
 
-def compile_parts(method: Method, views: Views, options: CudaOptions = ALL_ON) -> list[Region]:
-    """Compile the views, the regions of the encoder and of its EMA copies, and parts of the method.
+def compile_parts(step: TrainStep, options: CudaOptions = ALL_ON) -> list[Region]:
+    """Compile the views, the regions of the encoder and of its EMA copies, parts of the method, schedule and meter.
 
     The compiler runs at the first call of each.
     """
+    method, views = step.method, step.views
     encoders = [region for network in method.encoders() for region in regions(network)]
     # Views of micro-batches are made in parts.
     in_parts = method.micro_batch is not None and hasattr(views, "transform")
-    parts = [Region(views, "transform" if in_parts else "forward"), *encoders, *method.compiled_parts()]
+    parts = [
+        Region(views, "transform" if in_parts else "forward"),
+        *encoders,
+        *method.compiled_parts(),
+        Region(step, "schedule"),
+        Region(step.meter, "add"),
+    ]
     for region in parts:
         region.replace_function(partial(torch.compile, dynamic=False, options=compile_options(options)))
     return parts

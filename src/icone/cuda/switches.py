@@ -20,6 +20,8 @@ class CudaOptions:
     """Compute attention over few tokens by our Triton kernels."""
     diversity_stream: bool = True
     """Compute the diversity loss of IConE on a side stream."""
+    combo_kernels: bool = True
+    """Let the compiler join small independent kernels, such as the casts of weights."""
     patch_conv: bool = True
     """Use `PatchConv2d` for patch embeddings."""
     stem_conv: bool = True

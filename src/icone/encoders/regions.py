@@ -11,9 +11,9 @@ from icone.nn import Recomputation
 
 
 class Region(NamedTuple):
-    """A module and the name of its method that computes it."""
+    """An object, most often a module, and the name of its method that computes it."""
 
-    module: nn.Module
+    module: Any
     method: str = "forward"
 
     def replace_function(self, change: Callable[[Any], Any]) -> None:

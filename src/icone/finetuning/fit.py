@@ -21,7 +21,7 @@ from icone.nn.batchnorm import MovingStatistics, plain_state_dict
 from icone.recipe import FINETUNE_EPOCHS, FINETUNE_STEPS, ContinuedSettings, adamw_settings, parameter_groups
 from icone.run import misfit, read_tensors, write_tensors
 from icone.training.context import seed_random_numbers
-from icone.training.optimizer import build_adamw, encoder_scales, set_learning_rate
+from icone.training.optimizer import build_adamw, encoder_scales, learning_rates, set_learning_rate
 from icone.training.progress import Display
 from icone.training.signals import watch_signals
 from icone.views import Views
@@ -179,7 +179,7 @@ class _Loop:
                 self.loader.end()
 
     def _step(self, images: Tensor, index: Tensor, progress: float) -> Tensor:
-        set_learning_rate(self.optimizer, self.base, torch.tensor(progress), self.warmup)
+        set_learning_rate(learning_rates(self.optimizer), self.base, torch.tensor(progress), self.warmup)
         views = self.task.views
         seen = views(images, 1)[:, 0] if self.task.augment else views.plain(images)
         self.batch_norms.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -64,14 +65,18 @@ def learning_rates(optimizer: torch.optim.Optimizer) -> list[tuple[Tensor, float
 
 
 def set_learning_rate(
-    optimizer: torch.optim.Optimizer, base: float, progress: Tensor, warmup: float = 0.0, schedule: str = "cosine"
+    rates: Sequence[tuple[Tensor, float]],
+    base: float,
+    progress: Tensor,
+    warmup: float = 0.0,
+    schedule: str = "cosine",
 ) -> None:
-    """Cosine from `base` at progress 0 to zero at progress 1, or "constant", written into the tensors of the groups.
+    """Cosine from `base` at progress 0 to zero at progress 1, or "constant", written into the `learning_rates`.
 
     With a warm-up it is multiplied by progress / warmup until that is one.
     """
     lr = 0.5 * base * (1 + torch.cos(math.pi * progress)) if schedule == "cosine" else torch.full_like(progress, base)
     if warmup:
         lr = lr * (progress / warmup).clamp(max=1)
-    for rate, scale in learning_rates(optimizer):
+    for rate, scale in rates:
         rate.copy_(lr if scale == 1 else lr * scale)

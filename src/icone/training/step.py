@@ -115,6 +115,7 @@ class TrainStep:
         continued = continued_settings(config.weights is not None, config.layer_decay, config.warmup, config.recipe)
         self.warmup = continued.warmup
         self.optimizer = build_optimizer(method, config, device, continued)
+        self.rates = learning_rates(self.optimizer)
         self.lr = adamw_settings(config.lr, config.batch_size * config.accumulate, config.recipe).lr
         self.batch_norms = MovingStatistics(method)
         self.meter = Meter(device)
@@ -133,8 +134,7 @@ class TrainStep:
 
     def __call__(self, batches: Sequence[Batch]) -> None:
         """Step on the mean over the instances of one batch, or of several whose gradients are accumulated."""
-        progress = self.count.float() / self.total_steps
-        set_learning_rate(self.optimizer, self.lr, progress, self.warmup, self.config.schedule)
+        progress = self.schedule()
         self.optimizer.zero_grad()
         self.method.before_step()
         self.batch_norms.begin()
@@ -153,6 +153,12 @@ class TrainStep:
         self.optimizer.step()
         self.method.after_step(progress)
         self.count += 1
+
+    def schedule(self) -> Tensor:
+        """Set the learning rates of this step; returns progress."""
+        progress = self.count.float() / self.total_steps
+        set_learning_rate(self.rates, self.lr, progress, self.warmup, self.config.schedule)
+        return progress
 
     def _passes(self, batches: Sequence[Batch]) -> Iterator[tuple[Tensor, Tensor, Tensor, bool]]:
         """Views, indices and labels of what has a backward pass of its own, and whether it is the last of the step.
@@ -185,7 +191,7 @@ class TrainStep:
         return [
             *self.method.state_dict(keep_vars=True).values(),
             *(tensor for state in self.optimizer.state.values() for tensor in state.values()),
-            *(rate for rate, _ in learning_rates(self.optimizer)),
+            *(rate for rate, _ in self.rates),
             *self.meter.tensors(),
             self.count,
         ]
