@@ -2,7 +2,8 @@
 
     python benchmarks/probe.py [--device cuda]
 
-All runs have labels, so that the linear and the kNN probe of these are part of it. Prints seconds and ratios of this machine; the promises are under 3 % and a few seconds.
+All runs have labels, so that the linear and the kNN probe of these are part of it. Prints seconds and ratios of this
+machine; the promises are under 3 % and a few seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CUDA_RUNS: dict[str, dict[str, Any]] = {
         "source": "synthetic:shapes@64x300", "encoder": "resnet18_3d", "epochs": 20, "batch_size": 4,
     }
 }  # fmt: skip
-"""Where a GPU trains, an epoch is short, and the processor computes the metrics meanwhile."""
+"""Where a GPU trains, an epoch is short, and the processor computes the metrics."""
 
 
 def probe_share(settings: dict[str, Any], device: str) -> tuple[float, float]:
