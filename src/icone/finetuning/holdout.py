@@ -32,8 +32,10 @@ def hold_out(
     if len(own):
         return partition.train, own, f"{len(own)} samples that the column split calls val decide when to stop"
     nothing = partition.train, partition.train[:0], "no part is held out to decide when to stop: all epochs are trained"
-    if fraction is None:
-        fraction = USUAL_FRACTION if USUAL_FRACTION * len(partition.train) >= FEWEST else 0.0
+    if fraction is None and USUAL_FRACTION * len(partition.train) < FEWEST:
+        few = f"{len(partition.train)} labels are few, so that all of them train, for all epochs (--val-fraction)"
+        return *nothing[:2], few
+    fraction = USUAL_FRACTION if fraction is None else fraction
     if not fraction:
         return nothing
     rows, labels = partition.train, partition.labels[partition.train]
