@@ -63,7 +63,7 @@ class LabelProbe:
 
 
 def split_in_halves(codes: Codes, groups: Sequence[str | None] | None = None) -> Codes:
-    """0 or 1 for every sample: groups of a class take turns, and a sample without a group is a group of its own.
+    """0 or 1 for every sample, -1 without a label: groups of a class take turns; without a group a sample is its own.
 
     >>> split_in_halves(np.array([0, 0, 1, 1, 0])).tolist()
     [0, 1, 1, 0, 0]
@@ -73,7 +73,7 @@ def split_in_halves(codes: Codes, groups: Sequence[str | None] | None = None) ->
     turn: dict[str, int] = {}
     for _, name in sorted({(int(code), name) for code, name in zip(codes, names, strict=True) if code >= 0}):
         turn.setdefault(name, len(turn) % 2)
-    return np.array([turn.get(name, -1) for name in names], dtype=np.int64)
+    return np.array([turn[name] if code >= 0 else -1 for code, name in zip(codes, names, strict=True)], dtype=np.int64)
 
 
 def ridge(known: FloatArray, codes: Codes, asked: FloatArray) -> Codes:
