@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from icone.api.find_duplicates import find_duplicates
     from icone.api.finetune import finetune
     from icone.api.inspect import inspect
+    from icone.api.plan import plan
     from icone.api.predict import load_classifier, predict
     from icone.api.pretrain import pretrain, pretrain_many
     from icone.errors import InputError
@@ -44,6 +45,7 @@ __all__ = [
     "load_classifier",
     "load_encoder",
     "load_unet",
+    "plan",
     "predict",
     "pretrain",
     "pretrain_many",
@@ -69,6 +71,7 @@ _HOME = {
     "load_classifier": "api.predict",
     "load_encoder": "api.embed",
     "load_unet": "api.export",
+    "plan": "api.plan",
     "predict": "api.predict",
     "pretrain": "api.pretrain",
     "pretrain_many": "api.pretrain",

@@ -32,10 +32,14 @@ from icone.validation import check_settings
 class Pretrain(PretrainConfig):
     """Train an encoder on a folder of images or volumes, unlabelled."""
 
+    batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
+    """Instances per step; auto: 16, as many of them at a time as fit into memory (--micro-batch), which a few steps on
+    random samples find out, and activation checkpointing where one does not fit. `icone plan` shows it."""
     out: Path | None = None
     """The run folder (default: runs/ and the name of the source)."""
     resume: bool = False
-    """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads."""
+    """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads, long
+    runs on a GPU with --engine captured only."""
     extend: bool = False
     """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
     adjust: bool = False
@@ -58,6 +62,8 @@ class Pretrain(PretrainConfig):
 
         if self.seeds > 1:
             raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
+        if self.batch_size == "auto":
+            raise InputError("--batch-size auto plans for one process: give a number with --devices")
         if self.batch_size < self.devices:
             raise InputError(
                 f"{self.devices} processes share every batch, and --batch-size is {self.batch_size}: "
@@ -74,6 +80,8 @@ class Pretrain(PretrainConfig):
                 raise InputError(
                     "--extend and --adjust continue one run: give its folder with --out and leave --seeds out"
                 )
+            if self.batch_size == "auto":
+                raise InputError("--batch-size auto plans for one run: give a number with --seeds (`icone plan`)")
             seeds = range(self.seed, self.seed + self.seeds)
             folder = self.out or default_folder(self.source)
             configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]
@@ -111,6 +119,29 @@ class Inspect(DataConfig, EncoderConfig):
         data, as_json, _ = (settings.pop(name) for name in ("source", "json", "debug"))
         found = inspect(data, **settings, console=Terminal(quiet=True) if as_json else console)
         if as_json:
+            _say(console, json.dumps(found, indent=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanVerb(PretrainConfig):
+    """Say whether a run fits into memory and how long it takes, by a few steps on random samples (at most 20 s)."""
+
+    batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
+    """Instances per step; auto: what `icone pretrain --batch-size auto` would take."""
+    json: bool = False
+    """Print it as JSON."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: `plan` does it, and its errors look like all others."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.plan import plan
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
+        found = plan(**settings, console=Terminal(quiet=True) if self.json else console)
+        if self.json:
             _say(console, json.dumps(found, indent=2))
 
 
@@ -568,6 +599,7 @@ class Demo:
 Command = (
     Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[PlanVerb, tyro.conf.subcommand("plan")]
     | Annotated[Fetch, tyro.conf.subcommand("fetch")]
     | Annotated[Embed, tyro.conf.subcommand("embed")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]

@@ -100,7 +100,7 @@ RANGES: dict[str, Rule] = {
     "volume_views.blur": PROBABILITY,
     "point_views.noise_sigma": STRENGTH,
     # training; the largest numbers are those that float32 can still multiply
-    "batch_size": COUNT,
+    "batch_size": Rule(COUNT.wanted, lambda value: value == "auto" or COUNT.is_met(value)),  # of `pretrain` and `plan`
     "epochs": COUNT,
     "accumulate": COUNT,
     "micro_batch": COUNT,
@@ -196,7 +196,7 @@ def checked(name: str, value: Any, hint: Any) -> Any:
 
 def fitted(name: str, value: Any, hint: Any) -> Any:
     """The value with the type of its annotation."""
-    arms = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    arms = typing.get_args(hint) if _is_union(hint) else (hint,)
     for arm in arms:
         fits, converted = (True, value) if isinstance(value, Path) and Path in arms else _fit(value, arm)
         if fits:
@@ -206,6 +206,11 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
                 return type(converted)(user_path(converted))
             return converted
     raise refused(name, repr(value), " or ".join(_in_words(arm) for arm in arms))
+
+
+def _is_union(hint: Any) -> bool:
+    """Whether it is `A | B`; with a Literal among them Python makes another type of it."""
+    return isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
 
 
 def _fit(value: Any, arm: Any) -> tuple[bool, Any]:
@@ -264,7 +269,7 @@ def _in_words(hint: Any) -> str:
         return f"one of {', '.join(map(str, inner))}"
     if origin is tuple and inner[-1] is not Ellipsis:
         return f"{len(inner)} values, each {_in_words(inner[0])}"
-    if isinstance(hint, types.UnionType):
+    if _is_union(hint):
         return " or ".join(map(_in_words, inner))
     if origin is not None:
         return f"a list of which each is {_in_words(inner[0])}"

@@ -36,6 +36,15 @@ def test_run_redoes_nothing(told: Store, capsys: Out) -> None:
     assert "0 runs executed; in all" in capsys.readouterr().out
 
 
+def test_a_dry_run_says_how_long_it_takes_and_writes_nothing(tmp_path: Path, capsys: Out) -> None:
+    place = ["--store", str(tmp_path / "store"), "--device", "cpu", "--dry-run"]
+    assert main(["paper", "run", "synthetic", "--smoke", *place]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "8 runs to do, about" in said
+    assert "nothing was run; 0 runs of it have ended before" in said
+    assert not (tmp_path / "store").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

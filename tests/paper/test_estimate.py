@@ -57,7 +57,7 @@ def test_the_table_gives_back_what_was_measured() -> None:
 def test_the_stores_own_runs_decide_and_the_nearest_scale(store: Store) -> None:
     measured = cell(batch_size=16)
     told(store, measured, 0.02)
-    told(store, dataclasses.replace(cell(batch_size=16, seed=1)), 0.04, beside=2)  # half of the device: 0.02 too
+    told(store, dataclasses.replace(cell(batch_size=16, seed=1)), 0.04, processes=2)  # half of the device: 0.02 too
     estimator = Estimator(store.results(), H200)
     seconds, known = estimator.run(cell(batch_size=16, seed=2))
     assert known
@@ -81,7 +81,17 @@ def test_undefined_runs_and_runs_that_are_shared_take_no_time() -> None:
     assert one.runs == 1
     assert one.seconds == pytest.approx(estimator.run(cell())[0])
     assert "1 runs to do, about" in estimate_line(one, H200)
-    assert "0 of 1 runs by runs of this store" in estimate_line(one, H200)
+    assert "0 of 1 runs by runs of this store, the others by a table measured on an NVIDIA H200" in estimate_line(
+        one, H200
+    )
+    assert "(small encoders and the MLP: guessed)" in estimate_line(one, "cpu")
+
+
+def test_only_as_many_runs_as_there_are_seeds_train_side_by_side() -> None:
+    estimator = Estimator(None, H200, together=5)
+    three = estimator.total([cell(seed=seed) for seed in range(3)])
+    assert three.seconds == pytest.approx(3 * Estimator(None, H200, together=3).run(cell())[0])
+    assert three.seconds > 3 * estimator.run(cell())[0]
 
 
 def test_time_left_goes_by_work_and_not_by_runs(spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,14 +162,23 @@ def test_a_sweep_survives_its_workers_and_another_sweep(store: Store, spec: Make
     assert [store.executions(s.key) for s in specs] == [2, 1, 1, 1]
 
 
+def _executions(store: Store) -> int:
+    return sum(len(path.read_text().splitlines()) for path in store.folder.glob("runs/*/executions"))
+
+
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     """kill -9 and SIGTERM at several moments of a sweep by the command line, then the same command again."""
     store = Store(tmp_path / "store")
     command = [sys.executable, "-m", "icone", "paper", "run", "synthetic", "--seeds", "2", "--epochs", "60"]
     command += ["--store", str(store.folder), "--device", "cpu"]
-    for number, seconds in ((signal.SIGKILL, 15), (signal.SIGTERM, 20), (signal.SIGINT, 25)):
+    for number, seconds in ((signal.SIGKILL, 1), (signal.SIGTERM, 4), (signal.SIGINT, 8)):
+        begun = _executions(store)
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            while _executions(store) == begun and process.poll() is None:
+                time.sleep(
+                    0.2
+                )  # before its first run a sweep ends as any program does, however long it takes to import
             time.sleep(seconds)
             process.send_signal(number)
             _, errors = process.communicate(timeout=120)

@@ -181,13 +181,13 @@ def test_memory_tells_what_does_not_fit_and_where_it_was_measured(told: Store) -
     results = collect(EXPERIMENTS["memory"].grid(Options(smoke=True)), told.results())
     table, times = EXPERIMENTS["memory"].present(Scene("memory", results, told)).tables
     ours = table.values[table.values["ours"].notna()]
-    assert ours.query("row == 'IConE, CPU' and n == 512")["ours"].item() == pytest.approx(0.0512)
-    literal = table.values.query("row == 'IConE, literal N × N, CPU'").set_index("n")
-    assert literal.loc[512, "ours"] == pytest.approx(1e-4 * 512**2)
-    assert literal.loc[1024, "status"] == "out of memory"
+    assert ours.query("row == 'IConE' and n == 5000 and batch_size == 4")["ours"].item() == pytest.approx(0.5)
+    assert ours.query("row == 'IConE' and n == 5000 and batch_size == 4")["difference"].item() == pytest.approx(-1.7)
+    literal = table.values.query("row == 'IConE, literal N × N'").set_index(["n", "batch_size"])
+    assert literal.loc[(5000, 4), "status"] == "out of memory"
     assert table.values.query("row == 'IConE' and n == 100000 and batch_size == 4")["paper"].item() == 637.2
     assert any("a CPU has no counter" in note for note in table.notes)
-    assert times.values.query("row == 'IConE, CPU' and n == 1024")["ours"].item() == pytest.approx(1024)
+    assert times.values.query("row == 'IConE' and n == 10000")["ours"].item() == pytest.approx(10_000)
     console = Console(file=io.StringIO(), width=200)
     console.print(table.rendered())
     assert "out of memory" in console.file.getvalue()  # type: ignore[attr-defined]

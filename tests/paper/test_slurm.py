@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -39,7 +41,7 @@ STANDINS = {
 
 
 def block() -> str:
-    """The commands of the docs, with a port that is free here and shorter waits."""
+    """The commands of the docs, with a port that is free here."""
     (found,) = re.findall(r"```sh\n(sbatch .*?)```", DOCS.read_text(), re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -59,14 +61,19 @@ def test_the_lines_of_the_docs_run(tmp_path: Path) -> None:
         "TMPDIR": str(tmp_path / "node"), "OMP_NUM_THREADS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }  # fmt: skip
     (tmp_path / "node").mkdir()
-    job = subprocess.Popen(["bash", "-c", block()], env={**os.environ, **place}, stdout=subprocess.PIPE, text=True,
-                           stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    output = tmp_path / "output"
+    with output.open("w") as file:  # not a pipe: the nodes go on, and hold it open, when the job has ended
+        job = subprocess.Popen(["bash", "-c", block()], env={**os.environ, **place}, stdout=file,
+                               stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
     try:
-        said, _ = job.communicate(timeout=400)
+        job.wait(timeout=900)
     except subprocess.TimeoutExpired:
-        said = ""
+        pytest.fail(f"the job did not end: {output.read_text()}")
     finally:
-        subprocess.run(["kill", "--", f"-{job.pid}"], check=False)  # what this job started, and nothing else
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGTERM)  # what this job started, and nothing else
+        job.wait(timeout=60)
+    said = output.read_text()
     log = (tmp_path / "log").read_text()
     assert "--signal=TERM@120" in log
     assert "ray start --head" in log

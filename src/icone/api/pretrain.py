@@ -30,7 +30,18 @@ from icone.api.build import (
     pick_device,
 )
 from icone.api.inspect import show_summary
-from icone.config import OBJECT, EncoderConfig, PretrainConfig, differences, different_data, from_json, is_object
+from icone.api.planning import Plan, auto_batch, make_plan
+from icone.api.random_data import DataShape
+from icone.config import (
+    OBJECT,
+    EncoderConfig,
+    PretrainConfig,
+    differences,
+    different_data,
+    from_json,
+    is_object,
+    to_json,
+)
 from icone.data import (
     DIGEST_VERSION,
     Data,
@@ -103,7 +114,8 @@ def pretrain(
     - `labels`: a CSV, a sequence with one label per sample, or a mapping from ids to labels.
     - `groups`: the group of every sample (patient, well), a sequence or a mapping from ids; no split parts a group.
     - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
-    - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …).
+    - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …). With
+      `batch_size="auto"` the run takes batches of 16, as many samples at a time as fit (`icone.plan`).
 
     What is given as an object cannot be rebuilt from the run folder: to resume the run, give it again. `out` is the run
     folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit for bit on the
@@ -117,7 +129,10 @@ def pretrain(
     if unknown := settings.keys() - known:
         raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
-    config = PretrainConfig(**(settings | described))
+    is_auto = settings.get("batch_size") == "auto"
+    config = PretrainConfig(**(settings | described | ({"batch_size": 1} if is_auto else {})))
+    if is_auto and is_launched():
+        raise InputError("--batch-size auto plans for one process: give a number for several")
     given_labels = None if described["labels"] is not None else labels
     own_callbacks = [as_callback(one) for one in callbacks]
     run = Run(out if out is not None else default_folder(config.source))
@@ -130,14 +145,21 @@ def pretrain(
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
     with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors(config):
+        if is_auto and going_on:
+            config = _same_batches(load_book(run), config)
         check_batch_size(config.batch_size, ranks)
         if going_on:
             going_on.changes(load_book(run), config, run)
         with one_reads_first(ranks):
             data = _load(config, console, source, given_labels, groups)
-        parts = _build(config, data.data, given, ranks, from_state=bool(going_on))
+        plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
+        config = config if plan is None else plan.apply(config)
+        parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
+        for text in [] if plan is None else [*plan.sentences(), f"--batch-size auto is {' '.join(plan.flags)}"]:
+            console.print(f"plan: {text}", highlight=False, soft_wrap=True, markup=False)
         with contextlib.ExitStack() as stack:
+            stack.enter_context(memory_errors(config))
             if ranks is None or ranks.rank == 0:
                 stack.enter_context(run.locked())
                 check_start(run, resume, extend)  # somebody may have been quicker
@@ -189,7 +211,7 @@ def _train_together(group: Sequence[tuple[PretrainConfig, Run]], data: _Known, r
         fits = []
         for config, run in group:
             again = resume and run.exists()
-            parts = _build(config, data.data, from_state=again)
+            parts = build_parts(config, data.data, from_state=again)
             stack.enter_context(run.locked())
             check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
@@ -271,7 +293,7 @@ class _Known(NamedTuple):
     digests: dict[str, str]
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """What trains, on its device."""
 
     method: Method
@@ -283,7 +305,7 @@ def _prepare(
     run: Run,
     config: PretrainConfig,
     known: _Known,
-    parts: _Parts,
+    parts: Parts,
     display: Display,
     console: Console,
     going_on: _GoingOn,
@@ -323,7 +345,7 @@ def _prepare(
             status.update(f"embedding what the anchors start from: {done}/{total}")
 
         digests = [known.digests[name] for name in data.train.ids]
-        engine = partial(cuda.accelerate, engine=config.engine)
+        engine = partial(cuda.accelerate, engine=config.engine, compiler=_compiler(config, parts))
         one = Fit(*parts, config, run, display, saved, rows, callbacks, progress, digests, changes, engine)
     if initial is not None and one.writes:
         write_tensors(run.initial_file, initial, {})
@@ -342,6 +364,38 @@ def _prepare(
     if one.writes:
         run.begin(config, facts, _instances(known), one.history)
     return one
+
+
+def _plan(config: PretrainConfig, data: Data, given: Given, device: torch.device, console: Console) -> Plan:
+    """How batches of `--batch-size auto` are computed."""
+    shape = DataShape.of(data.train)
+    with console.status("planning: taking steps on random samples"):
+        batched = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
+        return make_plan(batched, shape, device, partial(build_parts, given=given, from_state=True))
+
+
+def _same_batches(book: StateBook, config: PretrainConfig) -> PretrainConfig:
+    """What `--batch-size auto` was when the run began."""
+    names = ("batch_size", "micro_batch", "checkpoint_activations")
+    before = from_json(book.config)
+    return dataclasses.replace(config, **{name: getattr(before, name) for name in names})
+
+
+def _compiler(config: PretrainConfig, parts: Parts) -> cuda.CompilerProcess | None:
+    """What compiles the step in another process, where that can build it from the configuration alone.
+
+    Ranks must take the same steps at the same time, and those before a capture are steps too.
+    """
+    described = not any(map(is_object, (config.encoder, config.pipeline)))
+    own = type(parts.method).__module__.startswith("icone.")
+    if parts.loader.device.type != "cuda" or parts.method.ranks is not None or not (described and own):
+        return None
+    request = {
+        "config": to_json(config),
+        "data": DataShape.of(parts.loader.dataset).to_json(),
+        "device": str(parts.loader.device),
+    }
+    return cuda.CompilerProcess("icone.api.compile_ahead", request)
 
 
 def _compare(saved: StateBook, known: _Known, say: Callable[[str], None]) -> InstanceChange:
@@ -363,14 +417,14 @@ def _finish(one: Fit) -> None:
         one.ranks.barrier()  # whoever goes on finds a finished run
 
 
-def _build(
+def build_parts(
     config: PretrainConfig,
     data: Data,
     given: Given = NOTHING,
     ranks: Ranks | None = None,
     *,
     from_state: bool = False,
-) -> _Parts:
+) -> Parts:
     """Everything that can refuse the configuration, before anything is written."""
     device = pick_device(config.device)
     seed_random_numbers(config.seed, device)
@@ -391,11 +445,11 @@ def _build(
     if ranks is not None:
         check_micro_batches(method, ranks)
         method.share(ranks)
-    return _Parts(method.to(device), views, loader)
+    return Parts(method.to(device), views, loader)
 
 
 def _callbacks(
-    run: Run, config: PretrainConfig, parts: _Parts, display: Display, own: Sequence[Callback]
+    run: Run, config: PretrainConfig, parts: Parts, display: Display, own: Sequence[Callback]
 ) -> list[Callback]:
     """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
     loggers: list[Callback] = [*build_loggers(run.folder, config), *own]
@@ -451,7 +505,7 @@ def _instances(known: _Known) -> dict[str, Any]:
     }
 
 
-def _facts(config: PretrainConfig, data: Data, parts: _Parts) -> dict[str, Any]:
+def _facts(config: PretrainConfig, data: Data, parts: Parts) -> dict[str, Any]:
     """What was found, decided and applied: the run's provenance."""
     method, views, device = parts.method, parts.views, parts.loader.device
     packages = ("icone", "torch", "timm", "numpy", "scikit-learn")

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
+from icone.cuda.compiler_process import CompilerProcess
 from icone.cuda.switches import ALL_ON, CudaOptions
 from icone.data import Loader
 from icone.errors import InputError
@@ -21,7 +22,7 @@ from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine
 from icone.training.step import TrainStep
 
-__all__ = ["ALL_ON", "CudaOptions", "accelerate", "free_gpu_memory", "prepare_network"]
+__all__ = ["ALL_ON", "CompilerProcess", "CudaOptions", "accelerate", "free_gpu_memory", "prepare_network"]
 
 WORTHWHILE_STEPS = 100
 """Steps from which capturing pays: it takes a second or two, and an eager step 20 to 50 ms."""
@@ -38,10 +39,14 @@ def accelerate(
     *,
     engine: str = "auto",
     options: CudaOptions = ALL_ON,
+    compiler: CompilerProcess | None = None,
+    compiled: bool = True,
 ) -> Engine:
     """The engine of this name for a step, whose networks must be our own.
 
-    `auto` captures on CUDA where that pays, or goes on eagerly and says why not.
+    `auto` captures on CUDA where that pays, or goes on eagerly and says why not. Where it compiles too, it begins
+    uncompiled while the `compiler` is at work, if there is one; `captured` always compiles before the first step.
+    Nothing is compiled without `compiled`.
     """
     if loader.device.type != "cuda":
         if engine == "captured":
@@ -62,8 +67,10 @@ def accelerate(
         return EagerEngine(step, loader)
     from icone.cuda.graph import CapturedEngine
 
-    compiled = engine == "captured" or step.total_steps >= COMPILED_STEPS[len(loader.dataset.preparation.size)]
-    return CapturedEngine(step, loader, context, warn if engine == "auto" else None, compiled, options)
+    pays = engine == "captured" or step.total_steps >= COMPILED_STEPS[len(loader.dataset.preparation.size)]
+    told = warn if engine == "auto" else None
+    ahead = compiler if engine == "auto" and options.compile_ahead else None
+    return CapturedEngine(step, loader, context, told, compiled and pays, options, ahead)
 
 
 def prepare_network(network: nn.Module, options: CudaOptions = ALL_ON) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from icone.cuda.compiler_process import CompilerProcess
 from icone.cuda.deferred_gradients import WeightGradientStream, defer_weight_gradients
 from icone.cuda.replacement import replace_layers
 from icone.cuda.switches import ALL_ON, CudaOptions
@@ -25,6 +27,8 @@ from icone.training.step import TrainStep
 WARM_UPS = 3
 MAX_STEPS_AHEAD = 32
 """Steps that the host may be ahead of the GPU, so that progress and interruptions are about the present."""
+CUDA_BYTES = 2**30
+"""What a process takes on a GPU before its first tensor: half of it for CUDA, and libraries."""
 MAX_RECOMPILES = 256
 """Variants of one function that are compiled: a block of a network has one for each of its shapes and batch sizes."""
 
@@ -32,8 +36,10 @@ MAX_RECOMPILES = 256
 class CapturedEngine(Engine):
     """Replays the step as one CUDA graph for each size of batch; the host does nothing in between.
 
-    Networks and views may be `compiled` before they are captured. `warn` is told why something is left out; without it
-    that is an error. The networks of the step must be our own: some of their layers are replaced.
+    Networks and views may be `compiled` before they are captured. With a `compiler`, a process that fills the
+    compiler's cache, the first steps are captured uncompiled, and the step is captured anew when that is done. `warn`
+    is told why something is left out; without it that is an error. The networks of the step must be our own: some of
+    their layers are replaced.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class CapturedEngine(Engine):
         warn: Callable[[str], None] | None,
         compiled: bool,
         options: CudaOptions = ALL_ON,
+        compiler: CompilerProcess | None = None,
     ) -> None:
         super().__init__(step, loader)
         self.context, self.warn, self.options = context, warn, options
@@ -54,16 +61,16 @@ class CapturedEngine(Engine):
         self.steps = 0
         self.side_streams: list[WeightGradientStream] = []
         """They are part of the graphs and must live as long."""
-        self._prepare_step(compiled)
+        self.compiler = compiler if compiled else None
+        self._prepare_step(compiled and compiler is None)
 
     def _prepare_step(self, compiled: bool) -> None:
-        step = self.step
-        self.original_layers = prepare_step(step, self.options)
-        if not self.original_layers:  # nothing on a side stream reads buffers that could be used again
-            self.options = dataclasses.replace(self.options, deferred_gradients=False)
-        self.parts = compile_parts(step, self.options) if compiled else []
+        self.original_layers, self.options = prepare_step(self.step, self.options)
+        self.parts = compile_parts(self.step, self.options) if compiled else []
 
     def __call__(self, sizes: Sizes) -> None:
+        if self.compiler is not None:
+            self._look_after(self.compiler)
         if sizes not in self.graphs and not self.failed:
             self._try(sizes)
         if sizes in self.graphs:
@@ -77,6 +84,61 @@ class CapturedEngine(Engine):
         stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
         return stance
 
+    def close(self) -> None:
+        """End the process that compiles."""
+        if self.compiler is not None:
+            self.compiler.close()
+
+    def _look_after(self, compiler: CompilerProcess) -> None:
+        """Start the compiler after the first step, and go on compiled when it is done, or if it fails."""
+        if not self.alone:  # every run would have a process of its own
+            self._go_on_compiled()
+        elif self.failed:
+            self.compiler = None
+        elif not self.graphs:
+            return  # the first step comes before all else
+        elif not compiler.is_started:
+            if not self._has_memory_for_two():
+                self.tell("the GPU has no memory for a process that compiles, so this one does, which takes a while")
+                self._go_on_compiled()
+                return
+            compiler.start(
+                {
+                    "sizes": step_sizes(self.loader, self.step.config.accumulate),
+                    "total_steps": self.step.total_steps,
+                    "checkpointed": self.step.is_checkpointed,
+                    "options": dataclasses.asdict(self.options),
+                }
+            )
+        elif (succeeded := compiler.succeeded()) is not None:
+            if not succeeded:
+                self.tell(
+                    f"the process that compiles has failed ({compiler.reason}), so this one does, which takes a while"
+                )
+            self._go_on_compiled()
+
+    def _has_memory_for_two(self) -> bool:
+        """Whether another process can take a step too: as much memory as this one has, and what CUDA itself takes."""
+        free, _ = torch.cuda.mem_get_info(self.loader.device)
+        return free > 1.2 * torch.cuda.max_memory_reserved(self.loader.device) + CUDA_BYTES
+
+    def _go_on_compiled(self) -> None:
+        """Forget the uncompiled graphs: the next steps are compiled, with what the cache has, and captured."""
+        self.close()
+        self.compiler = None
+        self.context.synchronize()
+        self._forget_graphs()
+        self.step.optimizer.zero_grad()  # gradients lie in the memory of the graphs
+        self.pool = torch.cuda.graph_pool_handle()
+        torch.cuda.empty_cache()
+        self.parts = compile_parts(self.step, self.options)
+
+    def _forget_graphs(self) -> None:
+        self.graphs.clear()
+        self.side_streams.clear()
+        self.events.clear()
+        self.step.last_backward = nullcontext
+
     def _try(self, sizes: Sizes) -> None:
         """Capture the step, with activations that are computed again if it does not fit and may."""
         try:
@@ -85,9 +147,7 @@ class CapturedEngine(Engine):
         except Exception as error:
             if not self._may_save_memory(error):
                 raise
-        self.graphs.clear()  # outside of the handler, because the error holds what the step had allocated
-        self.side_streams.clear()
-        self.step.last_backward = nullcontext
+        self._forget_graphs()  # outside of the handler, because the error holds what the step had allocated
         undo(self.parts)
         replace_layers(self.step.method, self.original_layers.get)
         self._save_memory()
@@ -148,8 +208,32 @@ class CapturedEngine(Engine):
                 self.events.pop(0).synchronize()
 
 
-def prepare_step(step: TrainStep, options: CudaOptions) -> dict[nn.Module, nn.Module]:
-    """Replace layers of the step's networks as the options say; the result has the old layer of every new one."""
+def step_sizes(loader: Loader, accumulate: int) -> list[Sizes]:
+    """The different sizes that steps of an epoch have."""
+    sizes = iter(loader.sizes)
+    groups = iter(lambda: tuple(itertools.islice(sizes, accumulate)), ())
+    return list(dict.fromkeys(groups))
+
+
+def compile_step(step: TrainStep, loader: Loader, sizes: Sequence[Sizes], options: CudaOptions = ALL_ON) -> None:
+    """Take the steps for which a captured one would be compiled, so that the compiler's cache has what they need."""
+    _, options = prepare_step(step, options)
+    compile_parts(step, options)
+    for group in sizes:
+        with many_recompiles():
+            for _ in range(WARM_UPS):
+                step([loader.take(number, size) for number, size in enumerate(group)])
+
+
+def prepare_step(step: TrainStep, options: CudaOptions) -> tuple[dict[nn.Module, nn.Module], CudaOptions]:
+    """Replace layers of the step's networks as the options say: the old layer of every new one, and what is left on."""
+    layers = _replace_layers(step, options)
+    if not layers:  # nothing on a side stream reads buffers that could be used again
+        options = dataclasses.replace(options, deferred_gradients=False)
+    return layers, options
+
+
+def _replace_layers(step: TrainStep, options: CudaOptions) -> dict[nn.Module, nn.Module]:
     if isinstance(step.method, IConE):
         step.method.side_stream.enabled = options.diversity_stream
     if not options.deferred_gradients or step.is_checkpointed:  # memory matters more there

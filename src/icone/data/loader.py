@@ -193,7 +193,7 @@ _on_device: WeakKeyDictionary[Dataset, dict[torch.device, Tensor]] = WeakKeyDict
 
 def samples_on(dataset: Dataset, device: torch.device) -> Tensor | None:
     """All samples in the memory of the device, copied once however many runs use them; None if they do not fit."""
-    if dataset.images is None or device.type == "cpu":
+    if dataset.images is None or dataset.images.device.type == device.type:
         return dataset.images
     copies = _on_device.setdefault(dataset, {})
     if device not in copies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -65,6 +66,32 @@ def _left(group: Path, limit: str, use: str, cache: str) -> int | None:
 
 def _fields(path: Path) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines())}
+
+
+class PeakMemory:
+    """The most memory that this process had at a time, beyond what it had when this was made.
+
+    Linux can be asked to forget earlier peaks; elsewhere all since the process began count.
+    """
+
+    def __init__(self) -> None:
+        with contextlib.suppress(OSError):  # a container may refuse it
+            (_ROOT / "proc/self/clear_refs").write_text("5")
+        self._before = self._now("VmRSS:")
+
+    def bytes(self) -> int:
+        return max(0, self._now("VmHWM:") - self._before)
+
+    @staticmethod
+    def _now(field: str) -> int:
+        status = _ROOT / "proc/self/status"
+        if not status.exists():  # not Linux
+            import resource
+
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            return most if sys.platform == "darwin" else most * 1024
+        found = next(line for line in status.read_text().splitlines() if line.startswith(field))
+        return int(found.split()[1]) * 1024
 
 
 def check_fits(needed: int, what: str, way_out: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from icone.evaluation.metrics import METRICS
 from icone.paper.drawing import draw_curves, limits, panels, say_empty, shared_legend, style_of
 from icone.paper.frames import mean_over_seeds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def stability_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figure:

@@ -64,6 +64,8 @@ class PaperRun(Stored):
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""
+    dry_run: bool = False
+    """Say what would run, and how long that takes on this device; run and write nothing."""
     retry_failed: bool = False
     """Run failed runs again."""
     engine: Literal["local", "ray"] = "local"
@@ -88,12 +90,20 @@ class PaperRun(Stored):
     """Keep the trained encoders; without this a run leaves metrics and, for the first seed, features."""
 
     def run(self, console: Console) -> None:
-        from icone.paper.sweep import sweep
+        from icone.paper.sweep import announce, plan_sweep, sweep
 
         if not self.experiments:
             raise InputError("name at least one experiment, or `all`; `icone paper list` shows them")
+        here = self.engine == "local"
+        if self.dry_run:
+            store, device, options = self.open_store(), self._device_name() if here else None, self.chosen()
+            plan = plan_sweep(self.experiments, options, store, console, self.retry_failed, here, device)
+            announce(plan, self.experiments, options, store, console, device, self.side_by_side)
+            _say_notes(store, console)
+            _say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
+            return
         store = self.open_store().create()
-        engine, here = self._engine(store), self.engine == "local"
+        engine = self._engine(store)
         tally = sweep(
             self.experiments, self.chosen(), store, engine, console, self.retry_failed, data_is_here=here,
             device=self._device_name() if here else None, together=self.side_by_side,
@@ -178,12 +188,19 @@ class PaperReport(Stored):
     """Names from `icone paper list` (default: all)."""
     out: Path = Path("paper.html")
     """File to write; one that ends in .md gets the tables as Markdown."""
+    runs: Path | None = None
+    """Instead of a store, a folder with a text of yours (page.md) and the runs.csv files of `show`: the tables that the
+    text asks for are filled in (docs/experiments.md says how)."""
 
     def run(self, console: Console) -> None:
         from icone.paper.overview import write_report
+        from icone.paper.page import write_page
         from icone.validation import check_target
 
         check_target(self.out)
+        if self.runs is not None:
+            _say(console, f"written to {write_page(self.runs, self.out)}")
+            return
         store = self.open_store()
         _say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
         _say_notes(store, console)
@@ -201,8 +218,9 @@ class Paper:
     ]
 
     def run(self, console: Console) -> None:
-        with optional("paper", "icone paper"):
-            import matplotlib  # noqa: F401  # which all verbs come to, sooner or later
+        if not isinstance(self.verb, PaperList):
+            with optional("paper", "icone paper"):
+                import matplotlib  # noqa: F401  # which all others come to, sooner or later
         self.verb.run(console)
 
 

@@ -6,20 +6,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from icone.evaluation.metrics import find_metric
 from icone.methods import METHODS
 from icone.paper.frames import mean_over_seeds
-from icone.report.figures import COLOURS, STYLE
 from icone.run import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 METHOD_COLOURS = ("#009E73", "#1A7FC1", "#E69F00", "#CC79A7", "#D55E00", "#7CC7F2", "#B3A100", "#8C8C8C")
 """Of the methods, by their position in the registry."""
@@ -35,6 +34,8 @@ def style_of(name: str, position: int = 0) -> tuple[str, str]:
 
     A ninth method has the colour of the first with another marker.
     """
+    from icone.report.figures import COLOURS
+
     titles = [method.title for method in METHODS.values()]
     if name in VARIANTS:
         return VARIANTS[name]
@@ -47,6 +48,10 @@ def style_of(name: str, position: int = 0) -> tuple[str, str]:
 @contextmanager
 def panels(rows: int, columns: int, width: float, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure of equal panels in the house style, `width` and `height` inches each."""
+    import matplotlib.pyplot as plt  # here and below, because `icone paper list` draws nothing
+
+    from icone.report.figures import STYLE
+
     with plt.rc_context(STYLE):
         size = (width * columns, height * rows)
         figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
@@ -84,6 +89,8 @@ def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_siz
 
 def logarithmic_ticks(axis: Axes, values: Sequence[float]) -> None:
     """A logarithmic axis that names exactly these values."""
+    from matplotlib.ticker import NullLocator
+
     axis.set_xscale("log", base=2)
     axis.set_xticks(list(values), [f"{value:g}" for value in values])
     axis.xaxis.set_minor_locator(NullLocator())
@@ -110,6 +117,10 @@ def say_empty(axis: Axes, text: str = "no finished runs") -> None:
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """As PDF and PNG."""
+    import matplotlib.pyplot as plt
+
+    from icone.report.figures import STYLE
+
     written = []
     for suffix in ("pdf", "png"):
         target = folder / f"{name}.{suffix}"

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any, NamedTuple
@@ -64,6 +65,11 @@ def step_times() -> dict[str, Any]:
     """The table of measured step times, with its sources."""
     content: dict[str, Any] = json.loads((resources.files("icone.paper") / "step_times.json").read_text())
     return content
+
+
+def table_hardware(device: str) -> str:
+    """Where the table was measured that an estimate for a device goes by."""
+    return str(step_times()["cpu_hardware"]) if device == CPU else f"an {step_times()['hardware']}"
 
 
 def is_undefined(cell: Cell) -> bool:
@@ -144,24 +150,30 @@ class Estimator:
         runs = _measured_runs(results, device)
         works = [_work_of_row(row) for row in runs.to_dict("records")]
         tabulated = [table_seconds(work, self.on_gpu) for work in works]
-        factors = [s / t for s, t in zip(runs["step_seconds"] / runs["beside"], tabulated, strict=True)]
+        factors = [s / t for s, t in zip(runs["step_seconds"] / runs["processes"], tabulated, strict=True)]
         self.factors = [_medians(map(kind, works), factors) for kind in RESEMBLANCE]
         """By what the table is wrong, for every way of resembling."""
-        rest = (runs["seconds"] - runs["step_seconds"] * runs["steps"]) / runs["beside"]
+        rest = (runs["seconds"] - runs["step_seconds"] * runs["steps"]) / runs["processes"]
         self.rest = float(rest.clip(lower=0).median()) if len(runs) else None
 
-    def run(self, cell: Cell) -> tuple[float, bool]:
-        """Seconds of a run, and whether runs like it were measured on this device."""
+    def run(self, cell: Cell, seeds: int | None = None) -> tuple[float, bool]:
+        """Seconds of a run, and whether runs like it were measured on this device; `seeds`: runs of its shape."""
         if cell.spec.cost:
             return COST_SECONDS[cell.spec.cost.partition(" ")[0]], False
-        work = work_of(cell, self.together)
+        work = work_of(cell, min(self.together, seeds or self.together))
         factor, known = self._factor(work)
         return work.steps * table_seconds(work, self.on_gpu) * factor + self._rest(work), known
 
     def total(self, cells: Iterable[Cell]) -> Estimate:
         """Of all runs together: each once, and those that cannot exist not at all."""
-        each = {cell.spec.key: self.run(cell) for cell in cells if not is_undefined(cell)}
+        each = self.each(cells)
         return Estimate(sum(s for s, _ in each.values()), sum(known for _, known in each.values()), len(each))
+
+    def each(self, cells: Iterable[Cell]) -> dict[str, tuple[float, bool]]:
+        """Of every run by its key, without those that cannot exist; only runs of one shape train side by side."""
+        found = {cell.spec.key: cell for cell in cells if not is_undefined(cell)}
+        shapes = Counter(cell.spec.shape for cell in found.values())
+        return {key: self.run(cell, shapes[cell.spec.shape]) for key, cell in found.items()}
 
     def _factor(self, work: Work) -> tuple[float, bool]:
         """By what the table is wrong: the median over the runs that resemble this one most; whether their sizes do."""
@@ -193,7 +205,7 @@ def _measured_runs(results: pd.DataFrame | None, device: str) -> pd.DataFrame:
     runs = results[(results["status"] == "done") & (results["device"] == device)].drop_duplicates("run")
     runs = runs[~runs["source"].astype(str).str.startswith(MADE_UP)]
     runs = runs[(runs["steps"] > 0) & (runs["step_seconds"] > 0) & runs["sample"].notna()]
-    return runs.astype({"encoder": str, "sample": str, "method": str, "steps": int, "beside": int})
+    return runs.astype({"encoder": str, "sample": str, "method": str, "steps": int, "processes": int})
 
 
 def _work_of_row(row: Mapping[Any, Any]) -> Work:

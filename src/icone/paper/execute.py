@@ -53,7 +53,7 @@ class ExecutionSettings:
     data_root: Path | None = None
     node_cache: Path | None = None
     """Copy data sets to this folder of the machine first."""
-    beside: int = 1
+    processes: int = 1
     """Processes that run beside each other on the device."""
     keep_encoders: bool = False
 
@@ -174,7 +174,7 @@ def _finish(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
         steps=measured.steps,
         step_seconds=measured.step_seconds,
         sample=measured.sample,
-        beside=setting.beside,
+        processes=setting.processes,
         peak_bytes=peak.bytes,
         device_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),

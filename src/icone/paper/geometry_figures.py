@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS
@@ -16,8 +15,11 @@ from icone.evaluation.projection import project
 from icone.paper.drawing import draw_curves, panels, say_empty, shared_legend, style_of
 from icone.paper.measure import FEATURES
 from icone.paper.store import Store
-from icone.report.figures import COLOURS
 from icone.run import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SHOWN = ("rankme", "lidar", "effective_rank", "alignment", "uniformity")
 
@@ -108,6 +110,8 @@ def map_figure(runs: pd.DataFrame, store: Store) -> Figure:
 
 
 def _map(axis: Axes, folder: Path, status: str) -> None:
+    from icone.report.figures import COLOURS
+
     if not (folder / FEATURES).is_file():
         say_empty(axis, status if status != "done" else "no features kept")
         axis.spines[:].set_visible(False)

@@ -61,15 +61,15 @@ def variant_grid(
     options: Options,
     sets: Iterable[PaperDataset],
     variants: Iterable[tuple[object, dict[str, Any]]],
-    usual_sizes: tuple[int, ...] = BATCH_SIZES[:-1],
+    sizes: tuple[int, ...] = BATCH_SIZES[:-1],
 ) -> list[Cell]:
-    """IConE in several variants, (title, changes of its configuration) each, at every batch size."""
-    variants = list(variants)
+    """IConE in several variants, (title, changes of its configuration) each, at every batch size, in miniature too."""
+    variants, options = list(variants), with_few_seeds(options)
     return [
         make_cell(options, data, "icone", size, seed, {"variant": title}, **changes)
         for data in sets
         for title, changes in variants
-        for size in batch_sizes(options, usual_sizes)
+        for size in options.batch_sizes or sizes
         for seed in seeds(options)
     ]
 
@@ -165,11 +165,17 @@ def chosen_methods(options: Options, *, supervised: bool = False) -> list[str]:
 
 
 def batch_sizes(options: Options, usual: tuple[int, ...]) -> tuple[int, ...]:
+    """Batch sizes of a grid without printed numbers: in miniature two are enough."""
     return options.batch_sizes or ((1, 8) if options.smoke else usual)
 
 
 def seeds(options: Options) -> range:
     return range(given(options.seeds, 2 if options.smoke else 5))
+
+
+def with_few_seeds(options: Options) -> Options:
+    """In miniature one seed, for grids that have many cells to fill."""
+    return dataclasses.replace(options, seeds=given(options.seeds, 1)) if options.smoke else options
 
 
 def given(value: Number | None, usual: Number) -> Number:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icone.errors import InputError
-from icone.paper.estimate import Estimate, Estimator, is_undefined, step_times
+from icone.paper.estimate import Estimate, Estimator, is_undefined, step_times, table_hardware
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Experiment
 from icone.paper.options import Options
@@ -86,9 +86,9 @@ def likely_device(results: pd.DataFrame | None) -> str:
 
 def listing_table(listing: Listing) -> Table:
     caption = (
-        f"hours left on one {listing.device}; ~: a part is by a table of step times measured on an "
-        f"{step_times()['hardware']}, the rest by the runs of this store. A run that several experiments share is in "
-        "each line and in the total once; undefined runs take no time."
+        f"hours left on one {listing.device}; ~: a part is by a table of step times measured on "
+        f"{table_hardware(listing.device)}, the rest by the runs of this store. A run that several experiments share "
+        "is in each line and in the total once; undefined runs take no time."
     )
     table = Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("experiment", no_wrap=True)
@@ -115,8 +115,8 @@ def _hours(left: Estimate) -> str:
 def estimate_line(left: Estimate, device: str) -> str:
     """What a sweep will take, and how well that is known."""
     basis = (
-        f"{left.measured} of {left.runs} runs by runs of this store, the others by a table measured on an "
-        f"{step_times()['hardware']}"
+        f"{left.measured} of {left.runs} runs by runs of this store, the others by a table measured on "
+        f"{table_hardware(device)}"
         if left.modelled
         else "by runs of this store"
     )

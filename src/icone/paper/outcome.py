@@ -45,7 +45,7 @@ class Outcome:
     """What one sample is: channels and edges, for example 1x64x64x64."""
     together: int = 1
     """Runs that trained side by side in its process."""
-    beside: int = 1
+    processes: int = 1
     """Processes that may have run beside each other on the device."""
     peak_bytes: int = 0
     """Largest memory: what PyTorch reserved on the GPU, or the resident memory of the process on a CPU."""

@@ -33,7 +33,7 @@ COLUMNS: dict[str, str] = {
     "steps": "int64",
     "step_seconds": "float64",
     "together": "int64",
-    "beside": "int64",
+    "processes": "int64",
     "peak_gb": "float64",
     "device": "category",
     "host": "category",
@@ -49,7 +49,7 @@ _FROM_CONFIG = (
     "source", "subset", "imbalance", "method", "batch_size", "views", "epochs", "lr", "encoder", "width", "recipe",
     "seed",
 )  # fmt: skip
-_SINCE_2: dict[str, Any] = {"steps": 0, "step_seconds": 0.0, "sample": None, "together": 1, "beside": 1}
+_SINCE_2: dict[str, Any] = {"steps": 0, "step_seconds": 0.0, "sample": None, "together": 1, "processes": 1}
 """What older outcomes do not tell."""
 
 

@@ -206,7 +206,7 @@ class Store:
     def _content(self, record: Record) -> dict[str, Any]:
         path = self._path(record)
         try:
-            content: dict[str, Any] = json.loads(path.read_text())
+            content: dict[str, Any] = json.loads(path.read_text().replace('"beside":', '"processes":'))  # its old name
         except (OSError, ValueError) as error:
             raise InputError(f"cannot read {path} ({one_line(error)})") from error
         return content

@@ -18,7 +18,7 @@ from icone.config import PretrainConfig
 from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
 from icone.paper.engines.events import SweepEngine, Task
-from icone.paper.estimate import CPU, Estimator, is_undefined
+from icone.paper.estimate import CPU, Estimator
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment
 from icone.paper.listing import estimate_line, likely_device
@@ -49,6 +49,23 @@ class Tally:
     """Runs whose data is not there."""
 
 
+class Plan(NamedTuple):
+    """What a sweep has to do."""
+
+    cells: dict[str, Cell]
+    tasks: list[Task]
+    """The runs to execute."""
+    before: dict[str, int]
+    """How many of the others are done, undefined and failed."""
+    unusable: Unusable
+    left_out: int
+    """Runs whose data is not there."""
+
+    @property
+    def specs(self) -> dict[str, RunSpec]:
+        return {key: cell.spec for key, cell in self.cells.items()}
+
+
 def sweep(
     names: Sequence[str],
     options: Options,
@@ -65,30 +82,15 @@ def sweep(
     Where the data is on this machine, every set is opened once before the first run; the runs of a set that cannot be
     used are left out. `device` is the name of what will execute them, `together` at a time, for the estimate.
     """
-    cells: dict[str, Cell] = {}
-    for experiment in find_experiments(names):
-        for cell in _cells_of(experiment, options, console, strict="all" not in names):
-            cells.setdefault(cell.spec.key, cell)
-    specs = {key: cell.spec for key, cell in cells.items()}
+    plan = plan_sweep(names, options, store, console, retry_failed, data_is_here, device)
     store.create()
     for experiment in find_experiments(names):
         store.remember(experiment.name, options.to_json())
-    tasks, before = _missing(specs, store, retry_failed)
-    unusable = _unusable_sources([task.spec.config for task in tasks]) if data_is_here else Unusable([], [])
-    if device == CPU:
-        tasks = [task for task in tasks if task.spec.cost.partition(" ")[0] in ("", CPU)]
-        if not tasks and not any(before.values()):
-            raise InputError("memory and time of a GPU can be measured on a GPU only; --smoke shows what a CPU can")
-    left_out = [task for task in tasks if task.spec.config.source in unusable.sources]
-    tasks = [task for task in tasks if task.spec.config.source not in unusable.sources]
-    if left_out and not tasks:
-        raise InputError(". ".join(unusable.sentences(len(left_out), options)))
-    for sentence in unusable.sentences(len(left_out), options):
-        _say(console, sentence)
+    specs, tasks, before = plan.specs, plan.tasks, plan.before
     for key, peak in store.peaks().items():
         if key in specs:
             engine.learn(specs[key], peak)
-    expected = _announce([cells[task.spec.key] for task in tasks], names, options, store, console, device, together)
+    expected = announce(plan, names, options, store, console, device, together)
     total = len(tasks) + sum(before.values())
     with _signals(), LiveView(console, total, before, store.folder / "runs", expected) as view:
         try:
@@ -106,12 +108,41 @@ def sweep(
             if store.outcomes.is_dir():
                 store.results()
     lost = [f"unfinished ({number} runs): {reason}" for reason, number in Counter(view.unfinished).most_common()]
-    problems = [*_failures(specs, store), *lost, *unusable.sentences(len(left_out), options)]
-    return Tally(**view.counts, executed=len(tasks), problems=problems, left_out=len(left_out))
+    problems = [*_failures(specs, store), *lost, *plan.unusable.sentences(plan.left_out, options)]
+    return Tally(**view.counts, executed=len(tasks), problems=problems, left_out=plan.left_out)
 
 
-def _announce(
-    cells: list[Cell],
+def plan_sweep(
+    names: Sequence[str],
+    options: Options,
+    store: Store,
+    console: Console,
+    retry_failed: bool = False,
+    data_is_here: bool = True,
+    device: str | None = None,
+) -> Plan:
+    """Find out what is missing and can be run; what is left out is said. Nothing is written."""
+    cells: dict[str, Cell] = {}
+    for experiment in find_experiments(names):
+        for cell in _cells_of(experiment, options, console, strict="all" not in names):
+            cells.setdefault(cell.spec.key, cell)
+    tasks, before = _missing({key: cell.spec for key, cell in cells.items()}, store, retry_failed)
+    unusable = _unusable_sources([task.spec.config for task in tasks]) if data_is_here else Unusable([], [])
+    if device == CPU:
+        tasks = [task for task in tasks if task.spec.cost.partition(" ")[0] in ("", CPU)]
+        if not tasks and not any(before.values()):
+            raise InputError("memory and time of a GPU can be measured on a GPU only; --smoke shows what a CPU can")
+    left_out = sum(task.spec.config.source in unusable.sources for task in tasks)
+    tasks = [task for task in tasks if task.spec.config.source not in unusable.sources]
+    if left_out and not tasks:
+        raise InputError(". ".join(unusable.sentences(left_out, options)))
+    for sentence in unusable.sentences(left_out, options):
+        _say(console, sentence)
+    return Plan(cells, tasks, before, unusable, left_out)
+
+
+def announce(
+    plan: Plan,
     names: Sequence[str],
     options: Options,
     store: Store,
@@ -120,7 +151,8 @@ def _announce(
     together: int,
 ) -> dict[str, float]:
     """Say how long the runs will take, and how to do a tenth of it; the seconds of every run, by its key."""
-    results = store.results()
+    cells = [plan.cells[task.spec.key] for task in plan.tasks]
+    results = store.results() if store.outcomes.is_dir() else None
     estimator = Estimator(results, device or likely_device(results), together)
     left = estimator.total(cells)
     if left.runs:
@@ -129,7 +161,7 @@ def _announce(
         if left.seconds > WORTH_A_TRIAL and trained and (tenth := round(max(trained, key=trained.count) / 10)):
             words = ["icone", "paper", "run", *names, *dataclasses.replace(options, epochs=tenth).words()]
             _say(console, f"a tenth of it, with a tenth of the epochs: {shlex.join(words)}")
-    return {cell.spec.key: estimator.run(cell)[0] for cell in cells if not is_undefined(cell)}
+    return {key: seconds for key, (seconds, _) in estimator.each(cells).items()}
 
 
 def _failures(specs: dict[str, RunSpec], store: Store) -> list[str]:

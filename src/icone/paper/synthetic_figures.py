@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from icone.evaluation.metrics import METRICS
 from icone.paper.drawing import panels, say_empty, shared_legend
 from icone.paper.measure import FEATURES
 from icone.paper.printed import read_printed
 from icone.paper.store import Store
-from icone.report.figures import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MATHEMATICS = {"No L_div": "No $L_{div}$", "No L_vi": "No $L_{vi}$", "No L_vv": "No $L_{vv}$"}
 
@@ -143,6 +145,8 @@ def _circle(axis: Axes, xy: np.ndarray, labels: np.ndarray) -> None:
 
 
 def _scatter(axis: Axes, xy: np.ndarray, labels: np.ndarray) -> None:
+    from icone.report.figures import COLOURS
+
     axis.scatter(xy[:, 0], xy[:, 1], c=[COLOURS[i] for i in labels], s=2.5, linewidths=0, rasterized=True, zorder=2)
     axis.set(xticks=[], yticks=[], aspect="equal")
     axis.spines[:].set_visible(False)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.metrics import silhouette_score
 
 from icone.api.embed import load_encoder
 from icone.data import load_for_inference, stratified_split
@@ -45,6 +44,8 @@ def measure_synthetic(run: Run, spec: RunSpec) -> tuple[dict[str, float], list[P
 
 def circle_metrics(z: Floats, labels: npt.NDArray[np.int64], train: Any, test: Any) -> dict[str, float]:
     """kNN-5, linear probe, alignment of same-class pairs, uniformity and silhouette of unit vectors (N, d)."""
+    from sklearn.metrics import silhouette_score
+
     probes = [probe(z[train], labels[train], z[test], labels[test]) for probe in (knn_probe, linear_probe)]
     return {
         "knn_5": probes[0].balanced_accuracy,

@@ -47,6 +47,11 @@ class RunContext:
             self._random_state = self._generator.graphsafe_get_state()
             self._generator.graphsafe_set_state(before)
 
+    def synchronize(self) -> None:
+        """Wait until everything is done that was begun in this context."""
+        if self.device.type == "cuda":
+            self.stream.synchronize()
+
     def random_state(self) -> Tensor:
         """The random state of the run; to be called inside `context.active()`."""
         return self._generator.get_state()

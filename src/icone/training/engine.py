@@ -38,6 +38,10 @@ class Engine(ABC):
         """Around what uses the networks between steps: other shapes and modes, not worth compiling."""
         return nullcontext()
 
+    def close(self) -> None:
+        """No more steps are taken: end what the engine has begun besides."""
+        return
+
     def _may_save_memory(self, error: Exception) -> bool:
         """Whether a step that failed did not fit, and may be tried again with less memory."""
         settled = self.step.is_checkpointed or self.step.config.checkpoint_activations != "auto"

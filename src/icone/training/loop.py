@@ -20,12 +20,14 @@ from icone.training.context import RunContext
 from icone.training.distributed import Exchange
 from icone.training.engine import EngineChoice, Sizes, eager
 from icone.training.initialization import start
-from icone.training.progress import Display
+from icone.training.progress import Display, format_seconds, format_step
 from icone.training.signals import Interruption, watch_signals
 from icone.training.step import TrainStep
 from icone.views import Views
 
 REFRESH_SECONDS = 0.5
+TIMED_SECONDS = 2.0
+"""Time of training, after the first refresh, by which a run on a GPU says how long all of it will take."""
 
 
 class Fit:
@@ -95,6 +97,9 @@ class Fit:
         self.shown_at = self.epoch_began = time.monotonic()
         self.seen = 0
         """Instances since `epoch_began`."""
+        self.timed_from: tuple[float, int] | None = None
+        """When the steps began that are timed, and how many were done before."""
+        self.has_told_time = False
         for callback in self.callbacks:
             callback.start(self.history)
         try:
@@ -113,6 +118,7 @@ class Fit:
             raise
         finally:
             self.loader.end()
+            self.engine.close()
             for callback in self.callbacks:
                 callback.close()
         self.save()
@@ -171,6 +177,8 @@ class Fit:
             self._check_finite()
             self.display.refresh(self.done, self.epochs_before + epoch, self.step.meter.means(), self._speed())
             self.shown_at = now
+            if self.loader.device.type == "cuda":
+                self._say_what_it_takes()
         signal, save = self.interruption, now - self.saved_at > self.config.checkpoint_seconds
         if self.exchange is not None:
             self.stopping, requeue, save = self.exchange(self.done, signal.requested, signal.wants_requeue, save)
@@ -179,6 +187,22 @@ class Fit:
             self.stopping = signal.requested
         if save:
             self.save()
+
+    def _say_what_it_takes(self) -> None:
+        """Once: time and memory, which the first steps have shown; to be called when the device has been waited for."""
+        if self.timed_from is None:
+            self.timed_from = time.monotonic(), self.done
+        began, done = self.timed_from
+        seconds, steps = time.monotonic() - began, self.done - done
+        if self.has_told_time or steps == 0 or seconds < TIMED_SECONDS:
+            return
+        self.has_told_time = True
+        free, total = torch.cuda.mem_get_info(self.loader.device)
+        left = format_seconds(seconds / steps * (self.total_steps - self.done))
+        self.display.note(
+            f"a step takes {format_step(seconds / steps)}, and the {self.total_steps - self.done:,} steps to go take "
+            f"{left}; {(total - free) / 1e9:.1f} of {total / 1e9:.1f} GB of the GPU are in use"
+        )
 
     def _end_epoch(self, epoch: int) -> None:
         self._check_finite()

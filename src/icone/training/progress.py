@@ -31,6 +31,10 @@ class Display(ABC):
     def warn(self, text: str) -> None:
         """Something that a person should know now."""
 
+    @abstractmethod
+    def note(self, text: str) -> None:
+        """Something that a person may want to know."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -85,6 +89,9 @@ class RichDisplay(Display):
     def warn(self, text: str) -> None:
         self.progress.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True, markup=False)
 
+    def note(self, text: str) -> None:
+        self.progress.console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
+
     def close(self) -> None:
         self.progress.stop()
 
@@ -118,6 +125,9 @@ class PlainDisplay(Display):
 
     def warn(self, text: str) -> None:
         self._say(f"warning: {text}")
+
+    def note(self, text: str) -> None:
+        self._say(f"note: {text}")
 
     def close(self) -> None:
         pass  # nothing is held
@@ -175,6 +185,14 @@ def sparkline(values: Sequence[float], width: int = 20) -> str:
     shown = values[-width:]
     top = max(shown, default=0.0) or 1.0
     return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * max(value, 0.0) / top))] for value in shown)
+
+
+def format_step(seconds: float) -> str:
+    """
+    >>> format_step(0.0025), format_step(3.21)
+    ('2.5 ms', '3.2 s')
+    """
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def format_seconds(seconds: float) -> str:

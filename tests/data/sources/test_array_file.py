@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import numpy.typing as npt
 import pytest
 import zarr
 
-from icone.config import DataConfig
-from icone.data import memory, open_source
+from icone.config import DataConfig, PretrainConfig
+from icone.data import load_data, memory, open_source
+from icone.data.formats import npy
+from icone.data.identity import DigestMemory
 from icone.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -204,3 +208,49 @@ def test_an_npy_that_is_cut_while_it_is_used(tmp_path: Path, keep: int, is_singl
     with pytest.raises(InputError, match=r"cannot read .*a\.npy: "):
         source.read(0 if is_single else 3)
     assert np.isfinite(first).all()  # what was read stays
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_of_a_large_npz_only_the_rows_that_are_drawn_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Any
+) -> None:
+    """40 of 2,000 rows of 12 KB; the file has two members, so the large one does not begin where the file does."""
+    monkeypatch.setattr(npy, "WHOLE", 2**20)
+    monkeypatch.setattr(npy, "RECENT", 2**20)
+    images = RNG.integers(0, 256, (2000, 64, 64, 3), dtype=np.uint8)
+    save(tmp_path / "data.npz", train_labels=np.arange(2000)[:, None] % 2, train_images=images)
+    drawn = sorted(RNG.choice(2000, 40, replace=False).tolist())
+    tracemalloc.start()
+    source = open_source(str(tmp_path / "data.npz"), DataConfig())
+    digests = source.digests(drawn, DigestMemory())
+    samples = [source.read(position).array for position in drawn]
+    backwards = [source.read(position).array for position in (drawn[3], 7, 1900, 2)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6 < images.nbytes / 4
+    expected = np.moveaxis(images, -1, 1)
+    np.testing.assert_array_equal(samples, expected[drawn])
+    np.testing.assert_array_equal(backwards, expected[[drawn[3], 7, 1900, 2]])
+    np.save(tmp_path / "plain.npy", images)
+    assert digests == open_source(str(tmp_path / "plain.npy"), DataConfig()).digests(drawn, DigestMemory())
+
+
+def test_a_subset_of_a_large_compressed_npz_takes_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inspection, digests and preparation, each with several threads, ask for the same rows."""
+    monkeypatch.setattr(npy, "WHOLE", 2**10)
+    passes = []
+    stream = npy.StreamedRows._stream
+
+    def counted(rows: npy.StreamedRows) -> Iterator[npt.NDArray[Any]]:
+        passes.append(1)
+        return stream(rows)
+
+    monkeypatch.setattr(npy.StreamedRows, "_stream", counted)
+    images = RNG.integers(0, 256, (300, 16, 16), dtype=np.uint8)
+    np.savez_compressed(tmp_path / "data.npz", images=images, labels=np.arange(300) % 2)
+    config = PretrainConfig(source=str(tmp_path / "data.npz"), subset=50, test_fraction=0.2, workers=4, size=16)
+    train = load_data(config).train
+    assert len(train) == 40
+    assert sum(passes) == 1
+    assert train.images is not None
+    np.testing.assert_array_equal(train.images[:, 0], images[list(train.positions)])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import math
 import os
+import struct
+import threading
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,6 +27,14 @@ from icone.errors import InputError
 
 MAX_CHANNELS = 4
 """The longest axis that is taken for channels where a bare array leaves it open."""
+
+WHOLE = 2**28
+"""Bytes up to which an array of an .npz is loaded whole, which is the quickest."""
+RECENT = 2**26
+"""Bytes of passed rows that a pass through a compressed array keeps for threads that ask a little out of order."""
+WAY_OUT = "save it as .npy or .zarr, which are read piece by piece"
+LOCAL_HEADER = 30
+"""Bytes before the name of a member in a ZIP file; the last four are the lengths of name and extra field."""
 
 NUMPY_KEYS = ("image", "volume", "images", "data", "x", "arr_0")
 """Names under which an .npz with several arrays holds the data."""
@@ -222,17 +233,95 @@ class NpyRows:
 
 
 class NpzFile:
-    """An .npz, whose members cannot be mapped into memory: `load` reads a whole one."""
+    """An .npz. `load` gives a small array whole, and the rows of a large one, read when asked for.
+
+    Rows of a member that is stored without compression are read where they lie. Those of a compressed member come from
+    one pass through it, which keeps what was asked for.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.headers = npz_headers(path)
 
     def load(self, key: str) -> Any:
-        way_out = "save it as .npy or .zarr, which are read piece by piece"
-        check_fits(self.headers[key].nbytes, f"the array {key} of {self._path}", way_out)
+        header = self.headers[key]
+        if header.nbytes > WHOLE:
+            with zipfile.ZipFile(self._path) as archive:
+                member = archive.getinfo(f"{key}.npy")
+                with archive.open(member) as file:
+                    _, is_fortran_order, offset = read_npy_header(file)
+            if not is_fortran_order and member.compress_type == zipfile.ZIP_STORED:
+                return NpyRows(self._path, header, _content_offset(self._path, member) + offset)
+            if not is_fortran_order:
+                return StreamedRows(self._path, member.filename, header)
+        check_fits(header.nbytes, f"the array {key} of {self._path}", WAY_OUT)
         with load_numpy(self._path) as arrays:
             return arrays[key]
+
+
+def _content_offset(path: Path, member: zipfile.ZipInfo) -> int:
+    """Where the bytes of a stored member begin: after its local header, whose names may differ from the directory's."""
+    with path.open("rb") as file:
+        file.seek(member.header_offset + LOCAL_HEADER - 4)
+        name, extra = struct.unpack("<HH", file.read(4))
+    return member.header_offset + LOCAL_HEADER + int(name) + int(extra)
+
+
+class StreamedRows:
+    """The rows of a compressed member of an .npz: one, or a range of them.
+
+    The member is decompressed from its beginning, a row at a time. Rows that were asked for stay in memory; of those
+    that were passed, the last `RECENT` bytes do, so that threads may ask a little out of order. A row further back
+    begins a new pass.
+    """
+
+    def __init__(self, path: Path, member: str, header: Header) -> None:
+        self._path, self._member, self._header = path, member, header
+        self._kept: dict[int, Array] = {}
+        self._lock = threading.Lock()
+        self._passing: Iterator[Array] = iter(())
+        self._next = header.shape[0]
+        row_bytes = header.nbytes // header.shape[0]
+        self._recent: deque[tuple[int, Array]] = deque(maxlen=max(1, RECENT // row_bytes))
+        self._before_check = self._check_every = max(1, WHOLE // row_bytes)
+
+    def __getitem__(self, at: int | slice) -> Array:
+        with self._lock:
+            if isinstance(at, slice):
+                return np.stack([self._row(row) for row in range(*at.indices(self._header.shape[0]))])
+            return self._row(int(at))
+
+    def _row(self, row: int) -> Array:
+        if row not in self._kept:
+            self._make_room()
+            passed = dict(self._recent)
+            self._kept[row] = passed[row] if row in passed else self._advance(row)
+        return self._kept[row]
+
+    def _advance(self, row: int) -> Array:
+        if row < self._next:
+            self._passing, self._next = self._stream(), 0
+        for values in self._passing:
+            self._recent.append((self._next, values))
+            self._next += 1
+            if self._next > row:
+                return values
+        raise InputError("the file has become shorter since it was opened")
+
+    def _stream(self) -> Iterator[Array]:
+        count, *shape = self._header.shape
+        with zipfile.ZipFile(self._path) as archive, archive.open(self._member) as file:
+            read_npy_header(file)
+            for _ in range(count):
+                content = bytearray(file.read(self._header.nbytes // count))  # one that may be written
+                yield np.frombuffer(content, self._header.dtype).reshape(shape)
+
+    def _make_room(self) -> None:
+        """Look at the free memory now and then, because nobody knows how many rows will be asked for."""
+        self._before_check -= 1
+        if self._before_check < 0:
+            check_fits(WHOLE, f"more rows of {self._member} of {self._path}", WAY_OUT)
+            self._before_check = self._check_every
 
 
 class CheckedRows:

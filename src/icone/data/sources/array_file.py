@@ -36,8 +36,8 @@ class ArraySource(Source):
     """Many samples in one array, the first axis counting them.
 
     (N, D) are points; (N, H, W) gray images; for more axes `channel_axis` says what the shape of one sample
-    means, so (N, H, W, 3) is RGB and (N, 64, 64, 64) are volumes. .npy and .zarr are read piece by piece;
-    the array of an .npz is loaded when the first sample is read.
+    means, so (N, H, W, 3) is RGB and (N, 64, 64, 64) are volumes. .npy and .zarr are read piece by piece, of a large
+    .npz only the rows that take part are kept in memory.
 
     An .npz may hold the keys `train_images`, `train_labels`, `val_images`, …, of which `split` chooses,
     or an array of samples and one named `labels`. `key` names the array in a file that holds several.
@@ -109,15 +109,19 @@ class ArraySource(Source):
         place = f"{os.path.abspath(self._path)} {self._key}"
         found = {p: memory.find(f"{place} {p}", stamp) if stamp else None for p in positions}
         missing = sorted(position for position, digest in found.items() if digest is None)
-        (count, *shape), dtype = self._header
+        (_, *shape), dtype = self._header
         rows = max(1, PIECE // max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize))
         pieces = [list(group) for _, group in groupby(missing, lambda position: position // rows)]
         kind = f"{shape} {dtype.str}".encode()
 
         def look(piece: list[int]) -> list[str]:
-            start = piece[0] // rows * rows
-            array = np.ascontiguousarray(self._loaded()[start : min(start + rows, count)])
-            return [content_digest(kind, array[position - start].data) for position in piece]
+            array, first, last = self._loaded(), piece[0], piece[-1]
+            if last - first + 1 <= 2 * len(piece):  # most of a range: read it at once
+                together = np.asarray(array[first : last + 1])
+                found = [together[position - first] for position in piece]
+            else:
+                found = [array[position] for position in piece]
+            return [content_digest(kind, np.ascontiguousarray(row).data) for row in found]
 
         done = len(positions) - len(missing)
         for piece, digests in zip(pieces, read_ahead(look, pieces, workers, ahead=workers), strict=True):

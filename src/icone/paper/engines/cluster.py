@@ -130,7 +130,7 @@ class RayEngine:
         share = self._share(task)
         folder = self.store.run_folder(task.spec.key).resolve() if self.shared_store else None
         remote = self.task.options(num_cpus=self.cpus_per_run, num_gpus=share, name=f"icone-{task.spec.key}")
-        setting = dataclasses.replace(self.setting, beside=max(1, round(1 / share)) if share else 1)
+        setting = dataclasses.replace(self.setting, processes=max(1, round(1 / share)) if share else 1)
         self.flights[remote.remote(task.spec, setting, folder)] = _Flight(task, claim, share in (0, 1))
         self.observe(Event("started", task.spec))
 

@@ -16,7 +16,7 @@ class Task(NamedTuple):
     after: int = 0
     alone: bool = False
     """Nothing else may run beside it: it ran out of memory before, its process was killed, or it is timed."""
-    beside: int = 1
+    processes: int = 1
     """Processes that worked on the device when it began, its own included."""
 
 

@@ -94,7 +94,7 @@ class LocalEngine:
             worker = next((w for w in self.workers if not w.group and w.process.is_alive()), None) or self._hire()
             worker.group = group
             self.packing.start(worker.name, [task.spec for task in group], group[0].alone)
-            worker.connection.send([task._replace(beside=len(self.packing.running)) for task in group])
+            worker.connection.send([task._replace(processes=len(self.packing.running)) for task in group])
             for task in group:
                 self.observe(Event("started", task.spec))
 

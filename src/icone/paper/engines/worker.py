@@ -71,7 +71,7 @@ def work(store: Store, group: Sequence[Task], setting: ExecutionSettings) -> lis
                     continue
                 jobs.append(_job(store, task, reports))
             with full_disk_halts():
-                execute(jobs, dataclasses.replace(setting, beside=max(task.beside for task in group)))
+                execute(jobs, dataclasses.replace(setting, processes=max(task.processes for task in group)))
     except (InterruptedRun, KeyboardInterrupt):
         reports = {key: WorkerReport(key, "stopped") for key in keys} | reports
     except (InputError, OSError) as error:

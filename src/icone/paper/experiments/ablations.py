@@ -7,7 +7,7 @@ from typing import Any
 
 from icone.paper.accuracy_figures import heatmap_figure, three_metrics_figure
 from icone.paper.experiments.base import BOTH, NOT_PRINTED, TWO, Experiment, Presentation, Scene
-from icone.paper.grids import few_datasets, method_grid, variant_grid
+from icone.paper.grids import batch_sizes, few_datasets, method_grid, variant_grid, with_few_seeds
 from icone.paper.options import Options
 from icone.paper.spec import Cell
 from icone.paper.tables import metric_table
@@ -61,7 +61,7 @@ def _printed_objective(options: Options) -> list[Cell]:
         title: {"extra": extra, "recipe": "paper"} for title, extra in PRINTED_VARIANTS.items()
     }
     variants["default recipe"] = {"recipe": "icone"}
-    return variant_grid(options, few_datasets(options, 3), variants.items(), (1, 4, 16, 64))
+    return variant_grid(options, few_datasets(options, 3), variants.items(), batch_sizes(options, (1, 4, 16, 64)))
 
 
 def _show_printed_objective(scene: Scene) -> Presentation:
@@ -78,6 +78,7 @@ COLLAPSE = Experiment(name="collapse", needs="adrenalmnist3d", grid=_printed_obj
 
 
 def _samples(options: Options) -> list[Cell]:
+    options = with_few_seeds(options)
     each = [dataclasses.replace(options, subset=n) for n in ((30, 60) if options.smoke else SAMPLES)]
     return [cell for o in each for cell in method_grid(o, 2, sets=few_datasets(o, 2), more={"n": o.subset})]
 
@@ -92,13 +93,11 @@ DATASET_SIZE = Experiment(
 
 
 def _view_counts(options: Options) -> list[Cell]:
-    counts = VIEW_COUNTS[:2] if options.smoke else VIEW_COUNTS
-    return variant_grid(options, few_datasets(options, 2), [(count, {"views": count}) for count in counts])
+    return variant_grid(options, few_datasets(options, 2), [(count, {"views": count}) for count in VIEW_COUNTS])
 
 
 def _init_scales(options: Options) -> list[Cell]:
-    scales = INIT_SCALES[:2] if options.smoke else INIT_SCALES
-    return variant_grid(options, few_datasets(options, 2), [(s, {"extra": (f"init_std={s}",)}) for s in scales])
+    return variant_grid(options, few_datasets(options, 2), [(s, {"extra": (f"init_std={s}",)}) for s in INIT_SCALES])
 
 
 def _show_average(scene: Scene) -> Presentation:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from icone.evaluation.metrics import find_metric
 from icone.paper.accuracy_figures import three_metrics_figure
@@ -16,6 +16,9 @@ from icone.paper.options import Options
 from icone.paper.spec import Cell
 from icone.paper.store import Store
 from icone.paper.tables import PICTURE_ONLY, PaperTable, metric_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BOTH = "2D and 3D sets"
 TWO = "7 2D sets, 224 px"

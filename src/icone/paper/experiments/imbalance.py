@@ -8,7 +8,7 @@ import pandas as pd
 
 from icone.paper.accuracy_figures import imbalance_figure
 from icone.paper.experiments.base import BOTH, Experiment, Presentation, Scene
-from icone.paper.grids import BATCH_SIZES, batch_sizes, chosen_methods, few_datasets, make_cell, seeds
+from icone.paper.grids import BATCH_SIZES, batch_sizes, chosen_methods, few_datasets, make_cell, seeds, with_few_seeds
 from icone.paper.options import Options
 from icone.paper.spec import Cell
 from icone.paper.tables import metric_table
@@ -19,6 +19,7 @@ RATIOS = (1, 2, 5, 10, 20, 50)
 
 def _grid(options: Options) -> list[Cell]:
     """All 2D and 3D sets at the largest batch."""
+    options = with_few_seeds(options)
     largest = max(batch_sizes(options, BATCH_SIZES))
     return [
         make_cell(options, data, method, largest, seed, {"k": k}, imbalance=None if k == 1 else float(k))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
 from icone.config import PretrainConfig
 from icone.methods import method_class, option_texts
@@ -18,6 +18,9 @@ from icone.paper.grids import chosen_methods, given
 from icone.paper.options import Options
 from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.tables import PaperTable, beside_paper
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SWEEP_N, TABLE_N = (500, 1000, 2000, 5000), (5000, 10_000, 50_000, 100_000)
 SWEEP_B, TABLE_B = (1, 4, 16, 64), (4, 16, 64)
@@ -38,7 +41,7 @@ SHORT = {"captured": ", captured", "cpu": ", CPU"}
 def _grid(options: Options) -> list[Cell]:
     """Eager steps of all methods and forms; captured ones at the ends of the sweep and of the table.
 
-    On a machine without a GPU, and in miniature, the same on a CPU.
+    On a machine without a GPU, and in miniature, the same on a CPU; the miniature fills the printed rows.
     """
     on_cpu = options.smoke or not torch.cuda.is_available()
     cells = {} if options.smoke else {c.spec.key: c for kind in ("eager", "captured") for c in _cells(options, kind)}
@@ -61,8 +64,9 @@ def _cells(options: Options, kind: str) -> Iterator[Cell]:
             epochs=EPOCHS,
             recipe=options.recipe,
         )
+        suffix = "" if options.smoke else SHORT.get(kind, "")
         labels = {
-            "dataset": "made-up samples", "dims": 2, "method": title + SHORT.get(kind, ""), "form": title, "kind": kind,
+            "dataset": "made-up samples", "dims": 2, "method": title + suffix, "form": title, "kind": kind,
             "n": n, "batch_size": b, "seed": 0,
         }  # fmt: skip
         yield Cell(RunSpec(config=config, cost=f"{kind} {form}".strip()), labels)
@@ -70,13 +74,13 @@ def _cells(options: Options, kind: str) -> Iterator[Cell]:
 
 def _combinations(options: Options) -> Iterator[tuple[str, str, tuple[str, ...], str, int, int]]:
     """Title, method, options, form, N and B of every measurement."""
-    sweep_n, table_n = ((64, 256), (512, 1024)) if options.smoke else (SWEEP_N, TABLE_N)
+    sweep_n, table_n = ((64, 256), TABLE_N[:2]) if options.smoke else (SWEEP_N, TABLE_N)
     sweep_b = options.batch_sizes or ((1, 8) if options.smoke else SWEEP_B)
-    table_b = (4,) if options.smoke else TABLE_B
     methods = chosen_methods(options)
     for title, (diversity, form) in FORMS.items() if "icone" in methods else ():
         extra = (f"diversity={diversity}",)
-        pairs = [(n, b) for n in sweep_n for b in sweep_b] + [(n, b) for n in table_n for b in table_b]
+        table = [(n, b) for n in table_n for b in TABLE_B]
+        pairs = [(n, b) for n in sweep_n for b in sweep_b] + (table[:1] if options.smoke and form else table)
         yield from ((title, "icone", extra, form, n, b) for n, b in dict.fromkeys(pairs))
     for method in methods:
         kind = method_class(method)
@@ -87,11 +91,10 @@ def _combinations(options: Options) -> Iterator[tuple[str, str, tuple[str, ...],
             yield from ((kind.title, method, (), "", n, b) for b in sweep_b if b >= kind.min_batch_size)
 
 
-def memory_table(runs: pd.DataFrame, smoke: bool) -> PaperTable:
-    """Peak memory at N up to 100,000 beside the paper's."""
-    wanted_n, wanted_b = ((512, 1024), (4,)) if smoke else (TABLE_N, TABLE_B)
+def memory_table(runs: pd.DataFrame) -> PaperTable:
+    """Peak memory at N up to 100,000 beside the paper's; in miniature up to 10,000, because the rest takes a GPU."""
     runs = _with_memory(runs)
-    runs = runs[runs["n"].isin(wanted_n) & runs["batch_size"].isin(wanted_b) & runs["form"].isin(FORMS)]
+    runs = runs[runs["n"].isin(TABLE_N) & runs["batch_size"].isin(TABLE_B) & runs["form"].isin(FORMS)]
     notes = [ON_CPU] if (runs["kind"] == "cpu").any() else []
     return _table(runs, "memory_gb", "memory", "peak memory of a step (GB)", ["n", "batch_size"], "memory", notes)
 
@@ -176,9 +179,8 @@ def growth_figure(runs: pd.DataFrame) -> Figure:
 def _present(scene: Scene) -> Presentation:
     """Peak memory and wall clock."""
     runs = scene.runs
-    smoke = bool((runs["n"] < 500).any())
     return Presentation(
-        [memory_table(runs, smoke), time_table(runs)],
+        [memory_table(runs), time_table(runs)],
         {
             "memory": sweep_figure(runs, "memory_gb"),
             "wall-clock": sweep_figure(runs, "seconds_per_step"),

@@ -9,7 +9,7 @@ import pandas as pd
 from icone.paper import accuracy_figures, geometry_figures
 from icone.paper.datasets import datasets
 from icone.paper.experiments.base import BOTH, NOT_SHOWN, THREE, TWO, Experiment, Presentation, Scene
-from icone.paper.grids import method_grid, whole_grid
+from icone.paper.grids import few_datasets, method_grid, whole_grid, with_few_seeds
 from icone.paper.options import Options
 from icone.paper.spec import Cell
 from icone.paper.tables import PaperTable, beside_paper, metric_table, reasons
@@ -60,7 +60,9 @@ PER_DATASET_3D = Experiment(
 
 
 def _few_sizes(options: Options) -> list[Cell]:
-    return list(method_grid(options, 3, (4, 16, 64)))
+    options = with_few_seeds(options)
+    options = dataclasses.replace(options, batch_sizes=options.batch_sizes or (4, 16, 64))
+    return list(method_grid(options, 3, sets=few_datasets(options, 3)))
 
 
 def _knn(scene: Scene) -> Presentation:

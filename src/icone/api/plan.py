@@ -1,0 +1,66 @@
+"""`icone.plan`: does a run fit, and how long will it take, before it is begun."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from icone.api.build import describe_objects, memory_errors, own_randomness, pick_device
+from icone.api.planning import auto_batch, make_plan
+from icone.api.pretrain import build_parts
+from icone.api.random_data import DataShape
+from icone.config import PretrainConfig
+from icone.data import inspect_data, open_source
+from icone.errors import InputError
+from icone.terminal import Terminal
+from icone.validation import check_arguments
+
+
+@check_arguments
+def plan(
+    source: Any,
+    *,
+    encoder: Any = "auto",
+    views: Any = 2,
+    num_views: int | None = None,
+    method: Any = "icone",
+    options: Any = (),
+    labels: Any = None,
+    console: Console | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """What `icone.pretrain` of the same arguments would take, printed and as a dictionary; nothing is written.
+
+    A few steps are taken on random samples of the prepared shape, with the real method, encoder and optimizer; at most
+    20 s, after the data was looked at. If they do not fit, smaller micro-batches are tried, and last activation
+    checkpointing. The dictionary has `fits`, `batch_size`, `flags` (of the way that fits), `seconds` (of all steps),
+    `epochs`, `steps_per_epoch`, `device`, `free` and `samples` (bytes), `notes`, and `trials`: for each way
+    `micro_batch`, `checkpoint_activations`, `fits`, `memory` (bytes), `step_seconds`, and whether it was `measured`.
+    """
+    known = {f.name for f in dataclasses.fields(PretrainConfig)}
+    if unknown := settings.keys() - known:
+        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+    described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
+    is_auto = settings.get("batch_size") == "auto"
+    config = PretrainConfig(**(settings | described | ({"batch_size": 1} if is_auto else {})))
+    console = console or Terminal()
+    device = pick_device(config.device)
+    with own_randomness(device), memory_errors(config), console.status("reading data") as status:
+        opened = open_source(source, config, None if described["labels"] is not None else labels)
+        summary, preparation = inspect_data(
+            config, lambda done, total: status.update(f"reading data: {done:,}/{total:,}"), opened
+        )
+        shape = DataShape.expected(summary, preparation)
+        if is_auto:
+            config = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
+        status.update("taking steps on random samples")
+        found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
+    console.print(found.table())
+    for sentence in found.sentences():
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    if found.chosen is not None:
+        console.print(f"flags: {' '.join(found.flags)}", highlight=False, soft_wrap=True, markup=False)
+    return found.to_json()

@@ -1,0 +1,167 @@
+"""`icone paper report --runs FOLDER`: a page whose text is written by hand and whose numbers come from stored runs.
+
+The folder holds `page.md` and files as `icone paper show` writes them (`runs.csv`, one run a line). In the text these
+places are filled in:
+
+    <!-- table FILE rows=method columns=batch_size metric=linear_probe method=IConE,SimCLR -->
+    <!-- table FILE rows=recipe,batch_size metrics=linear_probe,knn_5 -->
+    <!-- summary metric=linear_probe at=16 "Natural images=FILE" "Volumes=FILE" -->
+    {{ FILE linear_probe method=IConE batch_size=1 }}
+
+A cell is the mean ± standard deviation over seeds, "undefined" where a method has no loss, and – where nothing was
+measured. A table names its number of seeds. The last form is one such cell within a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from icone.errors import InputError, one_line
+from icone.evaluation.metrics import find_metric
+from icone.run import replacing
+
+SOURCE = "page.md"
+HEADINGS = {"batch_size": "B", "k": "k"}
+MADE = "<!-- Made by `icone paper report`: edit {name}, and run it again. -->\n\n"
+_TABLE = re.compile(r"<!-- (table|summary) (.+?) -->", re.DOTALL)
+_VALUE = re.compile(r"\{\{ (.+?) \}\}")
+
+
+def write_page(folder: Path, out: Path) -> Path:
+    """Write the page of a folder of runs."""
+    if out.suffix.lower() != ".md":
+        raise InputError(f"--runs makes a Markdown page: give --out a name that ends in .md, not {out}")
+    source = folder / SOURCE
+    if not source.is_file():
+        raise InputError(f"there is no {source}: it holds the text of the page, and says where its tables are")
+    text = MADE.format(name=f"{folder.name}/{SOURCE}") + fill(source.read_text(encoding="utf-8"), folder)
+    with replacing(out) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return out
+
+
+def fill(text: str, folder: Path) -> str:
+    """The text with its tables and values."""
+
+    def table(found: re.Match[str]) -> str:
+        try:
+            return (_table if found[1] == "table" else _summary)(folder, shlex.split(found[2]))
+        except (KeyError, ValueError, OSError) as error:
+            raise InputError(f"cannot fill {found[0]} in {folder / SOURCE}: {one_line(error)}") from error
+
+    def value(found: re.Match[str]) -> str:
+        try:
+            file, metric, *filters = found[1].split()
+            return cell(_read(folder, file, dict(f.split("=", 1) for f in filters)), metric)
+        except (KeyError, ValueError, OSError) as error:
+            raise InputError(f"cannot fill {found[0]} in {folder / SOURCE}: {one_line(error)}") from error
+
+    return _VALUE.sub(value, _TABLE.sub(table, text))
+
+
+def cell(runs: pd.DataFrame, metric: str) -> str:
+    """Mean ± standard deviation of a metric over runs that differ in their seed.
+
+    >>> runs = pd.DataFrame({"status": ["done", "done"], "seed": [0, 1], "linear_probe": [0.5, 0.6]})
+    >>> cell(runs, "linear_probe"), cell(runs.assign(status="undefined", linear_probe=float("nan")), "linear_probe")
+    ('55.0 ± 7.1', 'undefined')
+    """
+    values = runs[metric].dropna()
+    if values.empty:
+        return "undefined" if len(runs) and (runs["status"] == "undefined").all() else "–"
+    if runs["seed"].duplicated().any():
+        raise ValueError(f"a cell holds several runs of one seed: {len(runs)} runs, {runs['seed'].nunique()} seeds")
+    known = find_metric(metric)
+    digits = 0 if metric in ("rankme", "effective_rank", "lidar") else known.digits
+    mean = f"{known.scale * values.mean():.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {known.scale * values.std():.{digits}f}"
+
+
+def _read(folder: Path, file: str, filters: dict[str, str]) -> pd.DataFrame:
+    """The runs of a file whose columns have one of the wanted values."""
+    runs = pd.read_csv(folder / file)
+    for name, wanted in filters.items():
+        runs = runs[runs[name].astype(str).isin(wanted.split(","))]
+    if runs.empty:
+        raise ValueError(f"no run of {file} has {filters}")
+    return runs
+
+
+def _table(folder: Path, words: Sequence[str]) -> str:
+    file, *rest = words
+    given = dict(word.split("=", 1) for word in rest)
+    rows, column = given.pop("rows").split(","), given.pop("columns", None)
+    metrics = (given.pop("metrics", None) or given.pop("metric")).split(",")
+    runs = _read(folder, file, given)
+    across = _across(runs, column, metrics)
+    lines, seeds = [], {}
+    for values in runs[rows].drop_duplicates().itertuples(index=False):
+        title = [str(value) for value in values]
+        part = runs[(runs[rows] == list(values)).all(axis=1)]
+        cells = [(part if column is None else part[part[column] == value], metric) for value, metric, _ in across]
+        lines.append([*map(_bold, title), *(cell(*each) for each in cells)])
+        counts = {
+            heading: len(chosen[metric].dropna()) for (chosen, metric), (*_, heading) in zip(cells, across, strict=True)
+        }
+        seeds[" ".join(title)] = {heading: count for heading, count in counts.items() if count}
+    headings = [*(HEADINGS.get(name, name) for name in rows), *(heading for *_, heading in across)]
+    return f"{_markdown(headings, lines)}\n\n{_seeds(seeds)}"
+
+
+def _across(runs: pd.DataFrame, column: str | None, metrics: list[str]) -> list[tuple[object, str, str]]:
+    """Value of the column, metric and heading of every column of numbers."""
+    if column is None:
+        return [(None, metric, find_metric(metric).title) for metric in metrics]
+    (metric,) = metrics
+    name = HEADINGS.get(column, column)
+    values = sorted(runs[runs[metric].notna() | (runs["status"] == "undefined")][column].unique())
+    return [(value, metric, f"{name} = {value}") for value in values]
+
+
+def _seeds(counts: dict[str, dict[str, int]]) -> str:
+    """How many seeds the cells have: the usual number, and the rows or cells that have another."""
+    every = [count for row in counts.values() for count in row.values()]
+    usual = max(set(every), key=every.count)
+    others: dict[tuple[int, str], list[str]] = {}
+    for title, row in counts.items():
+        differs = {heading: count for heading, count in row.items() if count != usual}
+        if len(differs) == len(row) and len(set(row.values())) == 1:
+            differs = {"": next(iter(row.values()))}
+        for heading, count in differs.items():
+            others.setdefault((count, f" at {heading}" if heading else ""), []).append(title)
+    said = [f"; {count}{place}: {', '.join(titles)}" for (count, place), titles in others.items()]
+    return f"Seeds: {usual}{''.join(said)}."
+
+
+def _summary(folder: Path, words: Sequence[str]) -> str:
+    """Every method on every set, at the smallest batch size at which it is defined, and at one that all have."""
+    given = dict(word.split("=", 1) for word in words)
+    metric, at = given.pop("metric"), int(given.pop("at"))
+    sets = {title: _read(folder, file, {}) for title, file in given.items()}
+    methods = dict.fromkeys(method for runs in sets.values() for method in runs["method"])
+    lines = []
+    for method in methods:
+        line = [_bold(method)]
+        for runs in sets.values():
+            own = runs[runs["method"] == method]
+            undefined = set(own[own["status"] == "undefined"]["batch_size"])
+            smallest = min(set(runs["batch_size"]) - undefined)
+            each = [cell(own[own["batch_size"] == size], metric) for size in (smallest, at)]
+            line += [f"{each[0]} (B = {smallest})", each[1]]
+        lines.append(line)
+    headings = ["method", *(heading for title in sets for heading in (f"{title}: smallest B", f"B = {at}"))]
+    return _markdown(headings, lines)
+
+
+def _bold(title: str) -> str:
+    return f"**{title}**" if title in ("IConE", "default recipe") else title
+
+
+def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    head = [f"| {' | '.join(headings)} |", f"| {' | '.join('---' for _ in headings)} |"]
+    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
