@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -41,6 +43,22 @@ def test_a_numpy_array_becomes_features() -> None:
 
 def test_an_encoder_of_your_own() -> None:
     assert load("own_encoder").main(epochs=1, count=8).shape == (3, 32)
+
+
+def test_the_notebook_from_a_folder_to_a_classifier(tmp_path: Path) -> None:
+    """Its cells, one after the other, with smaller numbers in the one that is tagged so."""
+    cells = json.loads((FOLDER / "fine_tuning.ipynb").read_text(encoding="utf-8"))["cells"]
+    toy = {"FOLDER": tmp_path / "data", "IMAGES": 24, "EPOCHS": 1, "TUNING_EPOCHS": 1}
+    names: dict[str, Any] = {}
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        exec("".join(cell["source"]), names)
+        if "parameters" in cell["metadata"].get("tags", []):
+            assert toy.keys() <= names.keys()
+            names |= toy
+    result = names["classifier"].result
+    assert (result["data"]["train"] + result["data"]["val"], result["data"]["test"]) == (13, 3)
+    assert len(names["predictions"]) == 24
+    assert names["page"].is_file()
 
 
 def test_a_dataset_of_your_own() -> None:

@@ -440,7 +440,7 @@ class Finetune(FinetuneConfig):
         for note in result["data"]["notes"]:
             _say(console, f"note: {note}")
         name = shlex.quote(str(found.folder))
-        _say(console, f"done: {found.folder}  (next: icone predict {name} FOLDER --out predictions.csv)")
+        _say(console, f"done: {found.folder}  (next: icone report {name}, icone predict {name} FOLDER)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -498,10 +498,10 @@ class Methods:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Write one HTML page about a run, or about several side by side; it opens from disk and works offline."""
+    """Write one HTML page about a run or a fine-tuning, or several side by side; it opens from disk, offline."""
 
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders; those that have not been evaluated are evaluated first."""
+    """Run folders; those that have not been evaluated are evaluated first. Or folders of `icone finetune`."""
     out: Path = Path("report.html")
     """The file to write."""
     projections: tuple[Literal["umap", "tsne", "pca"], ...] = ("umap", "pca")

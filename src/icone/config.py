@@ -16,7 +16,15 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from icone.errors import InputError
-from icone.recipe import BASE_LR, FINETUNE_LR, LAYER_DECAY, WARMUP, WEIGHT_DECAY, Recipe
+from icone.recipe import (
+    BASE_LR,
+    FINETUNE_ENCODER,
+    FINETUNE_LAYER_DECAY,
+    FINETUNE_LR,
+    WARMUP,
+    WEIGHT_DECAY,
+    Recipe,
+)
 from icone.validation import check_settings, refused
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
@@ -268,7 +276,8 @@ class RuntimeConfig:
     checkpoint_seconds: float = 120.0
     """Save the state this often, at the next step."""
     probe_every: int = 5
-    """Measure the features' geometry on a few instances every so many epochs, to notice a collapse; 0: never."""
+    """Measure the features' geometry on a few instances every so many epochs, to notice a collapse, and with labels a
+    linear and a kNN probe of them; 0: never."""
     stop_on_collapse: bool = False
     """End the run, with its state saved, when its features have collapsed."""
     snapshots: tuple[int, ...] = ()
@@ -313,18 +322,24 @@ class FinetuneConfig:
     new linear layer."""
     fraction: float = 1.0
     """Use this share of the training labels, stratified, with whole groups, and at least one label of every class."""
-    epochs: int = 50
-    """At most; --patience ends it earlier."""
+    epochs: int | None = None
+    """At most; --patience ends it earlier (default: 50; with few labels each of them is several passes over these, so
+    that all have 1000 steps)."""
     patience: int = 10
     """Stop after so many epochs in which the validation part did not get better; the best epoch is kept."""
-    val_fraction: float = 0.2
-    """Share of the training labels that decides when to stop; 0: train all epochs. Samples that a column `split` calls
-    val are used instead, where there are such."""
+    val_fraction: float | None = None
+    """Share of the training labels that decides when to stop; 0: train all epochs (default: 0.2 from 250 labels on,
+    else 0). Samples that a column `split` calls val are used instead, where there are such."""
     batch_size: int = 16
     lr: float = FINETUNE_LR
-    """Learning rate of the new linear layer, for 16 samples a step; that of the encoder's last layer is a tenth."""
-    layer_decay: float = LAYER_DECAY
-    """By what the learning rate falls from a layer of the encoder to the one before it."""
+    """Learning rate of the new linear layer, for 16 samples a step."""
+    encoder_lr: float = FINETUNE_ENCODER
+    """Learning rate of the encoder's last layer, as a share of --lr."""
+    head: Literal["probe", "zero"] = "probe"
+    """What the new linear layer starts at: the linear probe of the training samples, or zero."""
+    layer_decay: float = FINETUNE_LAYER_DECAY
+    """By what the learning rate falls from a layer of the encoder to the one before it; 0.75 is usual for large
+    transformers that began from --weights."""
     weight_decay: float = WEIGHT_DECAY
     warmup: float = WARMUP
     """Share of the steps over which the learning rate rises from zero; after it, a cosine to zero."""

@@ -129,6 +129,7 @@ RANGES: dict[str, Rule] = {
     "label_fractions": all_of(above(0, 1)),
     "fraction": above(0, 1),
     "freeze": PROBABILITY,
+    "encoder_lr": above(0, 1000),
     "val_fraction": Rule("at least 0 and below 1", lambda value: 0 <= value < 1),
     "patience": COUNT,
     "geometry_instances": at_least(0, 10**9),

@@ -10,16 +10,24 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from sklearn.datasets import make_classification
+from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from icone.api.build import make_encoder, make_method, make_views
 from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError
+from icone.evaluation.live_labels import PENALTY, LabelProbe
 from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
 from icone.evaluation.verdict import judge_live
-from icone.report.content import live_warnings
+from icone.report.content import history_columns, live_warnings
 from icone.run import Run
+from icone.training.callbacks import flatten
 from icone.training.checkpoint import load_state
 from icone.training.progress import PlainDisplay
 
@@ -83,9 +91,49 @@ def test_the_untrained_encoder_is_measured_with_statistics_of_its_own(batch_size
         for _ in range(20):
             reference(views(probe.images, VIEWS).flatten(0, 1))
         method.encoder = reference.eval()
-    expected = probe._metrics()
+    expected, _ = probe._measure()
     assert as_new["untrained_rankme"] == pytest.approx(expected["rankme"], rel=0.1)
     assert abs(as_new["rankme"] - expected["rankme"]) > 2 * abs(as_new["untrained_rankme"] - expected["rankme"])
+
+
+def test_labels_are_probed_without_a_trace(tmp_path: Path) -> None:
+    """Weights, moments and random state are bit for bit those of a run without the probe."""
+    settings = POINTS | {"subset": 60, "epochs": 6, "batch_size": 8, "lr": 3e-3}
+    run = pretrain(**settings, probe_every=2, out=tmp_path / "with", console=(said := quiet()))
+    without = pretrain(**settings, probe_every=0, out=tmp_path / "without", console=quiet())
+    assert weights(run) == weights(without)
+    rows = [row["probe"] for row in run.history if "probe" in row]
+    assert [row["epoch"] for row in run.history if "probe" in row] == [0, 2, 4, 5]
+    assert all(0 <= row[name] <= 1 for row in rows for name in ("live_linear", "live_knn"))
+    assert len({row["untrained_live_linear"] for row in rows}) == 1
+    assert "linear probe" in said.file.getvalue()  # type: ignore[attr-defined]
+    assert history_columns(run)["geometry"]["live_knn"][0] == [0, rows[0]["untrained_live_knn"]]
+    assert {"probe/live_linear", "probe/live_knn"} <= flatten(run.history[0]).keys()
+
+
+def test_probes_of_labels_are_those_of_scikit_learn() -> None:
+    x, y = make_classification(60, 12, n_informative=8, n_classes=3, class_sep=0.8, random_state=1)
+    features = np.stack([x + 0.1, x - 0.1], axis=1).astype(np.float32)
+    codes = np.where(np.arange(60) % 7 == 0, -1, y)  # some have no label
+    groups = [f"patient {row // 2}" for row in range(60)]
+    probe = LabelProbe(codes, groups)
+    sides = [{groups[row] for row in probe.rows[probe.halves == half]} for half in (0, 1)]
+    assert min(map(len, sides)) > 10
+    assert not sides[0] & sides[1]
+    found = probe(features)
+    rows, kept = probe.rows, x[probe.rows]
+    models = {
+        "live_linear": RidgeClassifier(alpha=PENALTY * 12),
+        "live_knn": KNeighborsClassifier(5),
+    }
+    for name, model in models.items():
+        said = np.empty(len(rows), dtype=int)
+        for half in (0, 1):
+            train, test = probe.halves != half, probe.halves == half
+            said[test] = make_pipeline(StandardScaler(), model).fit(kept[train], y[rows][train]).predict(kept[test])
+        assert found[name] == pytest.approx(balanced_accuracy_score(y[rows], said))
+        assert 0.4 < found[name] < 1
+    assert LabelProbe(np.zeros(60, dtype=np.int64))(features) == {}  # one class
 
 
 def test_the_figures_are_those_of_the_views_features() -> None:

@@ -14,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 from safetensors.torch import load_file
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, r2_score
 
 import icone
 from icone.api.finetune_table import finetune_table
 from icone.cli import main
-from icone.config import FinetuneConfig
 from icone.data import Loader
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition
@@ -49,7 +50,8 @@ def finetune(run: Run, out: Path, **settings: Any) -> Any:
 
 def test_a_frozen_encoder_is_a_logistic_regression_by_adamw(run: Run, tmp_path: Path) -> None:
     """The same linear layer, on standardised features of `icone.embed`, trained in a loop of its own."""
-    found = finetune(run, tmp_path / "out", freeze=1.0, augment="none", val_fraction=0.0, epochs=4, weight_decay=0.1)
+    settings: dict[str, Any] = {"augment": "none", "val_fraction": 0.0, "epochs": 4, "weight_decay": 0.1}
+    found = finetune(run, tmp_path / "out", freeze=1.0, head="zero", **settings)
     record = json.loads((tmp_path / "out" / "config.json").read_text())
     table = icone.embed(run, device="cpu", console=quiet()).set_index("id").loc[record["parts"]["train"]]
     x = torch.tensor(table.filter(regex=r"^f\d+$").to_numpy(np.float32))
@@ -60,14 +62,14 @@ def test_a_frozen_encoder_is_a_logistic_regression_by_adamw(run: Run, tmp_path: 
     layer = torch.nn.Linear(x.shape[1], len(names))
     torch.nn.init.zeros_(layer.weight)
     torch.nn.init.zeros_(layer.bias)
-    settings = adamw_settings(1e-3, 16)
+    adamw = adamw_settings(1e-3, 16)
     groups = [{"params": [layer.weight], "weight_decay": 0.1}, {"params": [layer.bias], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+    optimizer = torch.optim.AdamW(groups, lr=adamw.lr, betas=adamw.betas, eps=adamw.eps)
     steps = [rows for epoch in range(4) for rows in _order(len(x), epoch).split(16)]
     for number, rows in enumerate(steps):
         part = number / len(steps)
         for group in optimizer.param_groups:
-            group["lr"] = settings.lr * 0.5 * (1 + np.cos(np.pi * part)) * min(part / 0.05, 1)
+            group["lr"] = adamw.lr * 0.5 * (1 + np.cos(np.pi * part)) * min(part / 0.05, 1)
         optimizer.zero_grad()
         F.cross_entropy(layer(x[rows]), y[rows]).backward()
         optimizer.step()
@@ -80,12 +82,27 @@ def test_a_frozen_encoder_is_a_logistic_regression_by_adamw(run: Run, tmp_path: 
     assert found.result["training"]["fine_tuned"] == {"epochs": 4, "best_epoch": 4}
 
 
+def test_the_linear_layer_starts_at_the_probe() -> None:
+    """The objective of scikit-learn's logistic regression, for more than two classes its very weights."""
+    x, y = make_classification(90, 6, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
+    encoder = torch.nn.Identity()
+    encoder.num_features = 6  # type: ignore[assignment]
+    classifier = Classifier(encoder, 3)
+    features = torch.tensor(x, dtype=torch.float32)
+    classifier.standardize(features)
+    classifier.start_head(features, torch.tensor(y), F.cross_entropy)
+    inputs = ((features - classifier.mean) / classifier.std).double().numpy()
+    expected = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(inputs, y)
+    assert np.allclose(classifier.head.weight.detach(), expected.coef_, atol=1e-3)
+    assert classifier.head.weight.abs().max() > 0.1
+
+
 def _order(samples: int, epoch: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng([0, epoch]).permutation(samples))
 
 
 def test_the_scores_are_those_of_the_predictions(run: Run, tmp_path: Path) -> None:
-    found = finetune(run, tmp_path / "out", epochs=8, scratch=True)
+    found = finetune(run, tmp_path / "out", epochs=8, scratch=True, val_fraction=0.2)
     assert found.result.keys() >= {"fine_tuned", "probe", "from_scratch", "comparison", "data"}
     assert {row["network"] for row in found.history} == {"fine_tuned", "from_scratch"}
     record = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -102,7 +119,7 @@ def test_the_scores_are_those_of_the_predictions(run: Run, tmp_path: Path) -> No
 
 
 def test_it_goes_on_where_it_was_killed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"epochs": 5, "patience": 5, "scratch": True}
+    settings: dict[str, Any] = {"epochs": 5, "patience": 5, "scratch": True, "val_fraction": 0.2}
     whole = finetune(run, tmp_path / "whole", **settings)
     count, begin = 0, Loader.begin
 
@@ -129,13 +146,14 @@ def test_it_goes_on_where_it_was_killed(run: Run, tmp_path: Path, monkeypatch: p
 
 
 def test_the_best_epoch_is_kept_and_patience_ends() -> None:
-    progress, config = Progress(), FinetuneConfig(epochs=20, patience=2)
+    progress = Progress()
     scores = [(0.5, 1.0), (0.8, 0.9), (0.8, 0.7), (0.7, 0.1), (0.8, 0.8)]
     for epoch, (accuracy, loss) in enumerate(scores):
-        assert not progress.is_over(config)
+        assert not progress.is_over(20, patience=2)
         row = {"epoch": epoch, "val_balanced_accuracy": accuracy, "val_loss": loss}
         progress.note(row, {"w": torch.full((1,), float(epoch))})
-    assert progress.is_over(config)
+    assert progress.is_over(20, patience=2)
+    assert progress.is_over(5, patience=9)
     assert progress.best_epoch == 2  # the highest accuracy, and of these the lowest loss
     assert progress.best["w"].item() == 2
 
@@ -144,7 +162,7 @@ def test_the_best_epoch_is_kept_and_patience_ends() -> None:
 def test_no_group_is_on_two_sides(run: Run, tmp_path: Path, fraction: float) -> None:
     ids = list(icone.embed(run, device="cpu", console=quiet())["id"])
     groups = {name: f"patient {i // 3}" for i, name in enumerate(ids)}
-    finetune(run, tmp_path / "out", groups=groups, fraction=fraction)
+    finetune(run, tmp_path / "out", groups=groups, fraction=fraction, val_fraction=0.2)
     parts = json.loads((tmp_path / "out" / "config.json").read_text())["parts"]
     sides = [{groups[name] for name in parts[part]} for part in ("train", "val", "test")]
     assert all(sides)
@@ -164,6 +182,9 @@ def test_the_validation_part_has_every_class_that_can_spare_a_sample() -> None:
     kept = Partition(np.arange(10), np.array([], dtype=np.int64), labels)
     assert hold_out(kept, 0.25, 0, assigned)[1].tolist() == [10, 11]  # nobody could learn c
     assert len(hold_out(partition, 0.0, 0)[1]) == 0
+    assert len(hold_out(partition, None, 0)[1]) == 0  # too few to decide anything
+    many = Partition(np.arange(250), np.array([], dtype=np.int64), np.array(list("abcde") * 50))
+    assert len(hold_out(many, None, 0)[1]) == 50
 
 
 def test_regression_and_several_labels(run: Run, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from icone.finetuning.fit import Progress, Task, fit
 from icone.finetuning.holdout import compact, hold_out
 from icone.finetuning.label_code import LabelCode
 from icone.nn import convert_batch_norm
-from icone.recipe import FINETUNE_ENCODER, SCRATCH_ENCODER, ContinuedSettings
+from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
 from icone.run import FINETUNED, Run, remove, write_json, write_tensors, write_text
 from icone.terminal import Terminal
 from icone.training.progress import choose_display
@@ -223,7 +223,7 @@ class _Work:
     def run(self, frozen: FrozenEncoder, scratch: bool) -> dict[str, Any]:
         """Train, measure and compare; the content of result.json."""
         found: dict[str, Result] = {"probe": self._probe(frozen)}
-        rates = ContinuedSettings(FINETUNE_ENCODER, self.config.layer_decay, self.config.warmup)
+        rates = ContinuedSettings(self.config.encoder_lr, self.config.layer_decay, self.config.warmup)
         progress = {"fine_tuned": self._fit("fine_tuned", frozen, rates, self.config.freeze)}
         write_tensors(self.folder / WEIGHTS, progress["fine_tuned"].best, {"finished": True})
         found["fine_tuned"] = self._score(frozen, progress["fine_tuned"])
@@ -231,7 +231,7 @@ class _Work:
             random = untrained_encoder(
                 self.pretrained, self.samples.datasets[0], self.device, self.given, from_scratch=True
             )
-            rates = ContinuedSettings(SCRATCH_ENCODER, 1.0, self.config.warmup)
+            rates = ContinuedSettings(FINETUNE_ENCODER, 1.0, self.config.warmup)
             progress["from_scratch"] = self._fit("from_scratch", random, rates, freeze=0.0)
             found["from_scratch"] = self._score(random, progress["from_scratch"])
         test_labels = self.partition.labels[self.partition.test].tolist()
@@ -275,6 +275,9 @@ class _Work:
             fewest = check_batch_norm(network, (preparation.channels, *preparation.size), batch)
         classifier = Classifier(network, code.outputs)
         classifier.standardize(features)
+        targets = code.encode(self.parts.partition.labels[self.parts.train].tolist())
+        if config.head == "probe":
+            classifier.start_head(features, targets, code.loss)
         classifier.freeze(freeze)
         classifier = classifier.to(pick_device(self.device))
         classifier.autocast_dtype = autocast_dtype(config, classifier.device)
@@ -282,7 +285,7 @@ class _Work:
         task = Task(
             code=code,
             train=self.train,
-            targets=code.encode(labels[self.parts.train].tolist()),
+            targets=targets,
             val=self.val,
             val_targets=None if self.val is None else code.encode(labels[self.parts.val].tolist()),
             views=frozen.views if self.views is None else self.views,

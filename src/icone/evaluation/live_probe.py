@@ -1,4 +1,4 @@
-"""Geometry while a run trains: a small fixed set of views is encoded every few epochs."""
+"""Geometry and probes while a run trains: a small fixed set of views is encoded every few epochs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from icone.data import Dataset
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows, kept_statistics
 from icone.errors import CollapseError
 from icone.evaluation.assessment import geometry_metrics, with_untrained
+from icone.evaluation.live_labels import LabelProbe
 from icone.evaluation.verdict import TAUGHT, State, Verdict, judge_live, lasting
 from icone.methods import Method
 from icone.training import Display
@@ -71,24 +73,46 @@ def _due(epoch: int, every: int, epochs: int) -> bool:
     return epoch % every == 0 or epoch == epochs - 1
 
 
-class LiveProbe(Callback):
-    """Adds `geometry` and `probe_seconds` to the rows of the planned epochs.
+def chosen_instances(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Rows spread evenly over all; where only some have a label, up to half of the rows over those that have.
 
-    The instances are spread evenly over the training subset; their random views are drawn anew with the same seed
-    each time, because keeping them would take more memory than the network. It is built before training, also where
-    a run is resumed, and finds the encoder untrained then: what the verdict compares with, by the same views of the
-    same instances. The untrained encoder is measured with calibrated BatchNorm statistics, which it does not keep.
+    >>> chosen_instances(np.array([0, 1, 0, 1]), 2).tolist(), chosen_instances(np.array([-1, -1, 0, -1]), 2).tolist()
+    ([0, 3], [0, 2])
+    """
+    labelled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+    if not len(labelled) or not len(others):
+        return _spread(np.arange(len(labels)), count)
+    with_label = min(len(labelled), max(count // 2, count - len(others)))
+    return np.sort(np.concatenate([_spread(labelled, with_label), _spread(others, count - with_label)]))
+
+
+def _spread(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    return rows[np.linspace(0, len(rows) - 1, count).round().astype(np.int64)]
+
+
+class LiveProbe(Callback):
+    """Adds `geometry`, `probe` (where samples have classes) and `probe_seconds` to the rows of the planned epochs.
+
+    The instances are spread evenly over the training subset, half of them over the samples with a label where others
+    have none. Labels that a method is taught are not probed. The random views are drawn anew with the same
+    seed each time, because keeping them would take more memory than the network. It is built before training, also
+    where a run is resumed, and finds the encoder untrained then: what the verdict compares with, by the same views of
+    the same instances. The untrained encoder is measured with calibrated BatchNorm statistics, which it does not keep.
     """
 
     def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
         self.method, self.views, self.device, self.plan = method, views, device, plan
-        chosen = np.linspace(0, len(dataset) - 1, plan.instances).round().astype(np.int64)
+        chosen = chosen_instances(dataset.labels.numpy(), plan.instances)
         self.images = dataset.for_views(torch.from_numpy(chosen), VIEWS, SEED, epoch=0)
         self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
+        self.label_probe = LabelProbe.without()
+        if not method.needs_labels:
+            groups = None if dataset.groups is None else [dataset.groups[row] for row in chosen]
+            self.label_probe = LabelProbe(dataset.labels[chosen].numpy(), groups)
         began = time.monotonic()
         with kept_statistics(method.encoder):
             self._calibrate()
-            self.untrained = self._metrics()
+            self.untrained, self.untrained_probe = self._measure()
         self.spent = time.monotonic() - began
         self.trend = Trend("" if self.classes is None else TAUGHT)
 
@@ -99,15 +123,22 @@ class LiveProbe(Callback):
         if not self.plan.due(epoch):
             return {}
         began = time.monotonic()
-        metrics = with_untrained(self._metrics(), self.untrained) | {"instances": self.plan.instances}
+        geometry, probe = self._measure()
+        metrics = with_untrained(geometry, self.untrained) | {"instances": self.plan.instances}
+        probed = with_untrained(probe, self.untrained_probe) | {"instances": len(self.label_probe.rows)}
         seconds, self.spent = self.spent + time.monotonic() - began, 0.0
         _, alarm = self.trend.next(metrics)
         warning = {} if alarm is None else {"warning": alarm}
-        return {"geometry": metrics | warning, "probe_seconds": round(seconds, 3)}
+        return {
+            "geometry": metrics | warning,
+            **({"probe": probed} if probe else {}),
+            "probe_seconds": round(seconds, 3),
+        }
 
-    def _metrics(self) -> dict[str, float]:
+    def _measure(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The geometry of the features, and the scores of the probes."""
         features = self._features().numpy()
-        return geometry_metrics(features[:, 0], features, self.classes)
+        return geometry_metrics(features[:, 0], features, self.classes), self.label_probe(features)
 
     def _calibrate(self) -> None:
         with kept_random_state(self.device, SEED):

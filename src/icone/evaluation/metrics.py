@@ -193,6 +193,14 @@ METRICS: dict[str, Metric] = {
             name="mean_cosine", title="mean cosine between samples", label="mean cosine of features", digits=4,
             shown=("evaluation", "training"), measure=lambda e: geometry.mean_cosine(e.features),
         ),
+        Metric(
+            name="live_linear", title="linear probe of a few samples, balanced accuracy", label="linear probe",
+            percent=True, better="higher", shown=("training",),
+        ),
+        Metric(
+            name="live_knn", title="kNN-5 of a few samples, balanced accuracy", label="kNN-5", percent=True,
+            better="higher", shown=("training",),
+        ),
         Metric(name="anchor_cosine", title="mean cosine of anchors", digits=4, shown=("training",)),
         Metric(name="prototype_cosine", title="mean cosine of prototypes", digits=4, shown=("training",)),
         Metric(name="class_alignment", title="alignment of same-class pairs", digits=2, better="lower", shown=()),

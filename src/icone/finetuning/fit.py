@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from icone.config import FinetuneConfig
-from icone.data import Dataset, Loader
+from icone.data import Batch, Dataset, Loader
 from icone.errors import InputError, InterruptedRun, TrainingError
 from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.label_code import LabelCode
 from icone.nn.batchnorm import MovingStatistics, plain_state_dict
-from icone.recipe import ContinuedSettings, adamw_settings, parameter_groups
+from icone.recipe import FINETUNE_EPOCHS, FINETUNE_STEPS, ContinuedSettings, adamw_settings, parameter_groups
 from icone.run import misfit, read_tensors, write_tensors
 from icone.training.context import seed_random_numbers
 from icone.training.optimizer import build_adamw, encoder_scales, learning_rates, set_learning_rate
@@ -58,14 +58,23 @@ class Progress:
             self.best_epoch = row["epoch"]
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in weights.items()}
 
-    def is_over(self, config: FinetuneConfig) -> bool:
+    def is_over(self, epochs: int, patience: int) -> bool:
         done = len(self.history)
-        return done >= config.epochs or done - 1 - self.best_epoch >= config.patience
+        return done >= epochs or done - 1 - self.best_epoch >= patience
 
 
 def _rank(row: Row) -> tuple[float, float]:
     """Better epochs rank higher: by balanced accuracy where classes are learned, then by the loss."""
     return row.get("val_balanced_accuracy", 0.0), -row.get("val_loss", 0.0)
+
+
+def planned_epochs(epochs: int | None, steps: int) -> tuple[int, int]:
+    """Most epochs, and how many passes of so many steps each of them has: one, where the user chose the epochs.
+
+    >>> planned_epochs(None, steps=60), planned_epochs(None, steps=2), planned_epochs(5, steps=2)
+    ((50, 1), (50, 10), (5, 1))
+    """
+    return epochs or FINETUNE_EPOCHS, 1 if epochs else -(-FINETUNE_STEPS // (FINETUNE_EPOCHS * steps))
 
 
 def fit(
@@ -99,13 +108,16 @@ def fit(
         lr_scales=encoder_scales(classifier.encoder, rates),
     )
     base = adamw_settings(config.lr, loader.batch_size).lr
-    loop = _Loop(classifier, task, config, loader, build_adamw(groups, base, device), base, rates.warmup)
+    epochs, passes = planned_epochs(config.epochs, len(loader.sizes))
+    loop = _Loop(
+        classifier, task, loader, build_adamw(groups, base, device), base=base, warmup=rates.warmup, passes=passes,
+        steps=epochs * passes * len(loader.sizes),
+    )  # fmt: skip
     seed_random_numbers(config.seed, device)
     progress = _restore(loop, state_file) if resume and state_file.is_file() else Progress()
-    steps = len(loader.sizes)
     with display, watch_signals() as wish:
-        display.start(len(progress.history) * steps, config.epochs * steps, config.epochs)
-        while not progress.is_over(config):
+        display.start(len(progress.history) * loop.steps // epochs, loop.steps, epochs)
+        while not progress.is_over(epochs, config.patience):
             row = loop.epoch(len(progress.history), display, lambda: wish.requested)
             progress.note(row, plain_state_dict(classifier))
             _save(loop, progress, state_file)
@@ -121,43 +133,50 @@ class _Loop:
         self,
         classifier: Classifier,
         task: Task,
-        config: FinetuneConfig,
         loader: Loader,
         optimizer: torch.optim.AdamW,
+        *,
         base: float,
         warmup: float,
+        passes: int,
+        steps: int,
     ) -> None:
-        self.classifier, self.task, self.config, self.loader = classifier, task, config, loader
+        """`passes` over the samples are an epoch; `steps` are those of all epochs."""
+        self.classifier, self.task, self.loader = classifier, task, loader
         self.optimizer, self.base, self.warmup = optimizer, base, warmup
+        self.passes, self.steps = passes, steps
         self.targets = task.targets.to(loader.device)
         self.batch_norms = MovingStatistics(classifier)
 
     def epoch(self, number: int, display: Display, interrupted: Callable[[], bool]) -> Row:
-        """Train on every sample once, then measure the validation part; the row of the history."""
+        """Train on all samples, then measure the validation part; the row of the history."""
         began, seen = time.monotonic(), 0
         total = torch.zeros((), dtype=torch.float64, device=self.loader.device)
         self.classifier.train()
-        self.loader.begin(number)
-        steps = len(self.loader.sizes)
-        try:
-            for step, size in enumerate(self.loader.sizes):
-                if interrupted():
-                    raise InterruptedRun(f"interrupted after {number} epochs, which are saved")
-                self.loader.advance([size])
-                batch = self.loader.take(0, size)
-                done = number * steps + step
-                total += self._step(batch.images, batch.index, done / (self.config.epochs * steps)) * size
-                seen += size
-                if step % 16 == 0 or step + 1 == steps:  # reading the loss waits for the device
-                    speed = seen / (time.monotonic() - began)
-                    display.refresh(done + 1, number, {"loss": float(total) / seen}, speed)
-        finally:
-            self.loader.end()
+        for step, batch in enumerate(self._batches(number)):
+            if interrupted():
+                raise InterruptedRun(f"interrupted after {number} epochs, which are saved")
+            done = number * self.passes * len(self.loader.sizes) + step
+            total += self._step(batch.images, batch.index, done / self.steps) * len(batch.index)
+            seen += len(batch.index)
+            if step % 16 == 0:  # reading the loss waits for the device
+                speed = seen / (time.monotonic() - began)
+                display.refresh(done + 1, number, {"loss": float(total) / seen}, speed)
         row: Row = {"epoch": number, "loss": float(total) / seen, **self._validation()}
         if not all(math.isfinite(value) for value in row.values()):
             raise TrainingError(f"the loss is not finite in epoch {number + 1}: a smaller --lr may help")
         seconds = time.monotonic() - began
         return {**row, "seconds": seconds, "instances_per_second": seen / seconds}
+
+    def _batches(self, number: int) -> Iterator[Batch]:
+        for one in range(number * self.passes, (number + 1) * self.passes):
+            self.loader.begin(one)
+            try:
+                for size in self.loader.sizes:
+                    self.loader.advance([size])
+                    yield self.loader.take(0, size)
+            finally:
+                self.loader.end()
 
     def _step(self, images: Tensor, index: Tensor, progress: float) -> Tensor:
         set_learning_rate(learning_rates(self.optimizer), self.base, torch.tensor(progress), self.warmup)
@@ -176,7 +195,7 @@ class _Loop:
     def _validation(self) -> dict[str, float]:
         if self.task.val is None or self.task.val_targets is None:
             return {}
-        outputs = outputs_of(self.classifier, self.task.views, self.task.val, self.config.batch_size)
+        outputs = outputs_of(self.classifier, self.task.views, self.task.val, self.loader.batch_size)
         return self.task.code.quality(outputs, self.task.val_targets)
 
 

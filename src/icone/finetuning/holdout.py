@@ -12,21 +12,30 @@ from icone.data import grouped_split, stratified_split
 from icone.evaluation.assessment import Partition
 
 Rows = npt.NDArray[np.int64]
+USUAL_FRACTION = 0.2
+FEWEST = 50
+"""Samples that decide when to stop, at least: the accuracy of fewer has a standard error of 7 points or more, and they
+are of more use in training."""
 
 
 def hold_out(
-    partition: Partition, fraction: float, seed: int, assigned: Sequence[str] | None = None
+    partition: Partition, fraction: float | None, seed: int, assigned: Sequence[str] | None = None
 ) -> tuple[Rows, Rows, str]:
     """Rows that train and rows that validate, and a sentence on how they were chosen.
 
     Of a source with a column `split` (`assigned`, one per row), the labelled samples of val validate, if there are any.
     Else a share of the training rows does: classes in proportion, no group on both sides. A class with one sample
-    stays in training. The second part is empty where nothing can be held out.
+    stays in training. The second part is empty where nothing can be held out, or where that would be too few samples
+    to decide anything (without a `fraction` of the user's).
     """
     own = _assigned_val(partition, assigned)
     if len(own):
         return partition.train, own, f"{len(own)} samples that the column split calls val decide when to stop"
     nothing = partition.train, partition.train[:0], "no part is held out to decide when to stop: all epochs are trained"
+    if fraction is None and USUAL_FRACTION * len(partition.train) < FEWEST:
+        few = f"{len(partition.train)} labels are few, so that all of them train, for all epochs (--val-fraction)"
+        return *nothing[:2], few
+    fraction = USUAL_FRACTION if fraction is None else fraction
     if not fraction:
         return nothing
     rows, labels = partition.train, partition.labels[partition.train]

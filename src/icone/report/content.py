@@ -28,7 +28,7 @@ from icone.report.samples import (
 )
 from icone.report.thumbnails import make_sheets
 from icone.run import Run
-from icone.training.progress import CLOCKS
+from icone.training.progress import CLOCKS, MEASURED
 
 NEIGHBOURS = 8
 QUERIES = 8
@@ -143,10 +143,11 @@ def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
     columns: dict[str, dict[str, list[list[float]]]] = {"terms": {}, "geometry": {}}
     drawn = {metric.name for metric in metrics_shown("training")}
     for row in run.history:
-        terms = {k: v for k, v in row.items() if k not in ("epoch", "geometry", *drawn, *CLOCKS)}
-        geometry = {k: v for k, v in {**row.get("geometry", {}), **row}.items() if k in drawn}
+        terms = {k: v for k, v in row.items() if k not in ("epoch", *MEASURED, *drawn, *CLOCKS)}
+        measured = {**row.get("geometry", {}), **row.get("probe", {})}
+        geometry = {k: v for k, v in {**measured, **row}.items() if k in drawn}
         for key in geometry:
-            if (untrained := row.get("geometry", {}).get(f"{UNTRAINED}{key}")) is not None:
+            if (untrained := measured.get(f"{UNTRAINED}{key}")) is not None:
                 columns["geometry"].setdefault(key, [[0, untrained]])
         for column, values in ((columns["terms"], terms), (columns["geometry"], geometry)):
             for key, value in values.items():

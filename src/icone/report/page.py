@@ -21,11 +21,14 @@ with optional("report", "icone report"):
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
-SCRIPTS = ("base.js", "charts.js", "map.js", "tables.js", "duplicates.js", "main.js")
+SCRIPTS = ("base.js", "charts.js", "map.js", "tables.js", "duplicates.js", "finetuned.js", "main.js")
 
 
 def page(content: dict[str, Any]) -> str:
-    """The whole page for `content`: {"title": …, "runs": [one `run_content` each]}."""
+    """The whole page for `content`: {"title": …, "runs": [one `run_content` each]}.
+
+    With the kind "fine-tuning" the runs are one `finetuned_content` each.
+    """
     script, plotting = _script(), get_plotlyjs()
     parts = {
         "policy": _policy([plotting, script]),

@@ -16,6 +16,7 @@ from icone.api.evaluate import evaluate
 from icone.errors import InputError
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import run_content, run_names
+from icone.report.finetuned_content import finetuned_content
 from icone.report.page import page
 from icone.run import Run, refuse_own_file, write_text
 from icone.terminal import Terminal, printable_lines
@@ -39,14 +40,18 @@ def report(
 
     `data` says where the data of the runs is now, or gives it again where it was a Python object.
 
+    Folders of `icone finetune` get a page of their own: scores beside the linear probe and the network from scratch.
+
     `table` is a CSV whose columns the map can be coloured by; `projections` are the maps to choose from.
     """
     console = console or Terminal()
     check_target(Path(out))
     refuse_own_file(Path(out))
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
-    if not opened or not projections:
+    if not runs or not projections:
         raise InputError("a report needs at least one run and one projection")
+    if tuned := [run for run in (run if isinstance(run, Run) else Run(run) for run in runs) if run.is_finetuned]:
+        return _write_finetuned(tuned, len(runs), Path(out))
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     contents = []
     for run, name in zip(opened, run_names(opened), strict=True):
         ensure_evaluated(run, data, data_root, cache, console)
@@ -62,9 +67,19 @@ def report(
                 progress=partial(_show, status, name),
             )
         contents.append(content)
+    return _write(contents, Path(out))
+
+
+def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
+    if len(tuned) < given:
+        raise InputError(f"{tuned[0].folder} is a fine-tuning and others are pretrainings: give each kind its own page")
+    contents = [finetuned_content(run, name=name) for run, name in zip(tuned, run_names(tuned), strict=True)]
+    return _write(contents, target, kind="fine-tuning")
+
+
+def _write(contents: Sequence[dict[str, Any]], target: Path, **more: str) -> Path:
     title = contents[0]["name"] if len(contents) == 1 else f"{len(contents)} runs"
-    target = Path(out)
-    write_text(target, page({"title": title, "runs": contents}))
+    write_text(target, page({"title": title, "runs": contents, **more}))
     return target
 
 

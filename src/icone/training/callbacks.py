@@ -14,9 +14,11 @@ from icone.config import PretrainConfig, to_json
 from icone.errors import InputError, optional
 from icone.nn import plain_state_dict
 from icone.run import Run, write_tensors, write_text
+from icone.training.progress import MEASURED
 
 Row = dict[str, Any]
-"""A line of the history: numbers by name, and perhaps `geometry`, a dictionary of further numbers and a `warning`."""
+"""A line of the history: numbers by name, and perhaps `geometry` and `probe`, dictionaries of further numbers; the
+first may hold a `warning`."""
 
 
 class Callback:
@@ -59,14 +61,15 @@ def as_callback(given: Any) -> Callback:
 
 
 def flatten(row: Row) -> dict[str, float]:
-    """The numbers of a row by name, those of `geometry` as `geometry/name`.
+    """The numbers of a row by name, those of `geometry` and `probe` as `geometry/name` and `probe/name`.
 
     >>> flatten({"epoch": 3, "loss": 0.5, "geometry": {"rankme": 12.0, "warning": "collapsed"}})
     {'loss': 0.5, 'geometry/rankme': 12.0}
     """
-    flat = {name: value for name, value in row.items() if name not in ("epoch", "geometry")}
-    geometry = row.get("geometry", {})
-    return flat | {f"geometry/{name}": value for name, value in geometry.items() if name != "warning"}
+    parts = {part: row.get(part, {}) for part in MEASURED}
+    flat = {name: value for name, value in row.items() if name not in ("epoch", *MEASURED)}
+    nested = {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+    return flat | {name: value for name, value in nested.items() if name != "geometry/warning"}
 
 
 class Snapshots(Callback):

@@ -50,6 +50,8 @@ class Display(ABC):
 
 CLOCKS = ("lr", "seconds", "instances_per_second", "probe_seconds", "waiting")
 """Entries of a row that are no terms."""
+MEASURED = ("geometry", "probe")
+"""Entries of a row that are dictionaries: what the live probe measured."""
 
 
 class RichDisplay(Display):
@@ -81,7 +83,7 @@ class RichDisplay(Display):
     def end_epoch(self, row: dict[str, Any]) -> None:
         if "geometry" in row:  # the bar shows the rest already
             self.ranks.append(row["geometry"]["rankme"])
-            shown = f"RankMe {sparkline(self.ranks)} {format_rank(row['geometry'])}"
+            shown = f"RankMe {sparkline(self.ranks)} {format_rank(row['geometry'])}{format_probe(row)}"
             self.progress.update(self.task, rank=shown)
 
     def warn(self, text: str) -> None:
@@ -117,8 +119,8 @@ class PlainDisplay(Display):
             self._line(epoch, terms, instances_per_second)
 
     def end_epoch(self, row: dict[str, Any]) -> None:
-        terms = {name: value for name, value in row.items() if name not in ("epoch", "geometry", *CLOCKS)}
-        rank = f"  RankMe {format_rank(row['geometry'])}" if "geometry" in row else ""
+        terms = {name: value for name, value in row.items() if name not in ("epoch", *MEASURED, *CLOCKS)}
+        rank = f"  RankMe {format_rank(row['geometry'])}{format_probe(row)}" if "geometry" in row else ""
         waits = f"  waits for data {row['waiting']:.0%}" if row.get("waiting", 0) >= 0.01 else ""
         self._line(row["epoch"], terms, row["instances_per_second"], rank + waits)
 
@@ -206,6 +208,17 @@ def format_rank(geometry: dict[str, float]) -> str:
     '41.3/149'
     """
     return f"{geometry['rankme']:.1f}/{geometry['rank_limit']:.0f}"
+
+
+def format_probe(row: dict[str, Any]) -> str:
+    """
+    >>> format_probe({"probe": {"live_linear": 0.712, "untrained_live_linear": 0.6}}), format_probe({})
+    ('  linear probe 71.2 % (untrained 60.0)', '')
+    """
+    if "probe" not in row:
+        return ""
+    now, before = (100 * row["probe"][name] for name in ("live_linear", "untrained_live_linear"))
+    return f"  linear probe {now:.1f} % (untrained {before:.1f})"
 
 
 def sparkline(values: Sequence[float], width: int = 20) -> str:

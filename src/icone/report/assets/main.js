@@ -1,12 +1,15 @@
 // ---- everything in the order of the page ----
 setTheme(theme());
-showVerdicts();
-showTraining();
-showShape();
-showMaps();
-showGallery();
-showDuplicates();
-showProbes();
-showProvenance();
+if (data.kind === "fine-tuning") showFineTuned();
+else {
+  showVerdicts();
+  showTraining();
+  showShape();
+  showMaps();
+  showGallery();
+  showDuplicates();
+  showProbes();
+  showProvenance();
+}
 // The first chart of a row had the whole row to itself when it was drawn.
 Promise.all(drawn.map((plot) => Plotly.Plots.resize(plot))).then(() => { document.body.dataset.ready = "true"; });

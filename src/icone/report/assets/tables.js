@@ -31,7 +31,7 @@ function showProbes() {
     body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: "Share of test samples that are right, in percent; intervals by bootstrap over test samples. AUROC is between 0 and 1." }),
       make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows))),
       ...run.probes.filter((p) => p.note).map((p) => make("p", { class: "note", text: `${p.name}: ${p.note}` })),
-      make("h3", { text: "Confusion matrix of the linear probe" }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }),
+      make("h3", { text: data.kind ? `Confusion matrix, ${run.probes[0].name}` : "Confusion matrix of the linear probe" }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }),
       confusion(run.probes[0])));
   }
   find("#probes .body").append(...[body, labelCharts()].filter(Boolean));
@@ -62,6 +62,7 @@ function scores(headings, rows) {
 }
 const three = (value) => (value === undefined || value === null ? "–" : value.toFixed(3));
 function multilabel(run) {
+  if (data.kind) return multilabelNetworks(run);
   const probe = run.probes[0], labels = Object.entries(probe.per_label);
   const rows = [["mean", "", three(probe.auroc), three(probe.average_precision)],
     ...labels.map(([name, s]) => [name, `${s.train_positives} / ${s.positives}`, three(s.auroc), three(s.average_precision)])];
@@ -69,13 +70,19 @@ function multilabel(run) {
     make("p", { class: "help", text: `One logistic regression per label, on ${probe.samples.train} training and ${probe.samples.test} test samples.` }),
     scores(["label", "have it, train / test", "AUROC", "average precision"], rows), probe.note ? make("p", { class: "note", text: probe.note }) : null);
 }
+function multilabelNetworks(run) {
+  const first = run.probes[0], rows = [["mean", "", ...run.probes.map((p) => three(p.auroc))],
+    ...Object.entries(first.per_label).map(([name, s]) => [name, `${s.train_positives} / ${s.positives}`, ...run.probes.map((p) => three(p.per_label[name]?.auroc))])];
+  return make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: `AUROC of every label, on ${first.samples.test} test samples.` }),
+    scores(["label", "have it, train / test", ...run.probes.map((p) => p.name)], rows));
+}
 function regression(run) {
   const rows = run.probes.map((p) => [p.name, three(p.r2), p.interval ? p.interval.map(three).join(" – ") : "–", three(p.spearman), p.mean_absolute_error.toPrecision(3)]);
   const { true: x, predicted: y, samples } = run.probes[0];
   const plot = make("div", { class: "plot", role: "img", "aria-label": "Predicted against true values of the test samples" });
   const ends = [Math.min(...x), Math.max(...x)];
   const node = make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: `On ${samples.train} training and ${samples.test} test samples.` }),
-    scores(["probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows), make("h3", { text: "Ridge probe: predicted against true" }), make("div", { class: "chart" }, plot));
+    scores([data.kind ? "network" : "probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows), make("h3", { text: `${data.kind ? run.probes[0].name : "Ridge probe"}: predicted against true` }), make("div", { class: "chart" }, plot));
   requestAnimationFrame(() => draw(plot, [{ type: "scatter", mode: "markers", x, y, marker: { size: 5, color: COLOURS[0] }, name: "test samples" },
     { type: "scatter", mode: "lines", x: ends, y: ends, line: { color: css("--quiet"), dash: "dot", width: 1 }, name: "equal" }],
     { showlegend: false, xaxis: { title: { text: "true" } }, yaxis: { title: { text: "predicted" } } }));
@@ -100,8 +107,8 @@ function showProvenance() {
   const body = make("div", { class: "runs" });
   for (const run of runs) {
     const p = run.provenance;
-    body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: "This command reproduces the run:" }),
-      make("pre", { text: p.command }), make("p", { class: "note", text: `Fingerprint of the data: ${p.fingerprint}` }),
+    body.append(make("div", {}, make("h3", { text: run.name }), make("p", { class: "help", text: p.help ?? "This command reproduces the run:" }),
+      make("pre", { text: p.command }), p.fingerprint ? make("p", { class: "note", text: `Fingerprint of the data: ${p.fingerprint}` }) : null,
       make("div", { class: "scroll" }, pairs(p.facts)), ...p.notes.map((note) => make("p", { class: "note", text: note })),
       make("details", {}, make("summary", { text: "Versions" }), make("div", { class: "scroll" }, pairs(p.versions))),
       make("details", {}, make("summary", { text: "The whole configuration" }), make("div", { class: "scroll" }, pairs(p.config)))));

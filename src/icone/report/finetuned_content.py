@@ -1,0 +1,109 @@
+"""Everything a page says about one fine-tuning, as plain data that JSON can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from icone.api.finetune_table import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences
+from icone.api.predict import read_json, read_record
+from icone.config import FinetuneConfig
+from icone.errors import InputError
+from icone.evaluation.metrics import METRICS, metric_value
+from icone.run import Run
+
+CURVES = {
+    "loss": "Loss of the training samples",
+    "val_loss": "Loss of the validation samples",
+    "val_balanced_accuracy": "Balanced accuracy of the validation samples",
+}
+"""Entries of a row of the history that are drawn, and what their charts are called."""
+
+
+def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
+    """The page's data of one folder of `icone finetune`, which must be finished."""
+    if not (run.folder / "result.json").is_file():
+        raise InputError(f"{run.folder} is not finished: give `icone finetune` the same words and --resume first")
+    record, result = read_record(run.folder), read_json(run.folder / "result.json")
+    data = result["data"]
+    return {
+        "name": name,
+        "sentences": finetune_sentences(result),
+        "networks": [NETWORKS[key] for key in NETWORKS if key in result],
+        "metrics": _metrics(result),
+        "note": f"{data['train']} training, {data['val']} validation and {data['test']} test samples; {data['note']}.",
+        "label_notes": data["notes"],
+        "curves": _curves(run, result),
+        "probes": [{"name": NETWORKS[key], **result[key]} for key in reversed(NETWORKS) if key in result],
+        "provenance": _provenance(run, record, result),
+    }
+
+
+def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the table: a title, and the text of every network with its interval where there is one."""
+    task, keys = result["data"]["task"], [key for key in NETWORKS if key in result]
+    rows = []
+    for score in SCORES[task]:
+        metric = METRICS[score]
+        values = [metric_value({PROBES[task]: result[key]}, metric) for key in keys]
+        texts = ["–" if value is None else metric.text(value) for value in values]
+        if score == PROBES[task]:
+            texts = [text + _interval(result[key], metric.text) for text, key in zip(texts, keys, strict=True)]
+        rows.append({"title": TITLES[score], "values": texts})
+    epochs = [result["training"].get(key) for key in keys]
+    told = ["–" if found is None else f"{found['best_epoch']} of {found['epochs']}" for found in epochs]
+    return [*rows, {"title": "kept epoch", "values": told}]
+
+
+def _interval(found: dict[str, Any], text: Callable[[float], str]) -> str:
+    interval = found.get("interval")
+    return "" if interval is None else f" ({text(interval[0])} – {text(interval[1])})"
+
+
+def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
+    """A chart for every quantity, with [epoch, value] of every network and the epoch that was kept."""
+    lines = (run.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    charts = []
+    for key, title in CURVES.items():
+        networks = [
+            {
+                "name": NETWORKS[network],
+                "points": [[r["epoch"] + 1, r[key]] for r in rows if r["network"] == network and key in r],
+                "kept": result["training"][network]["best_epoch"],
+            }
+            for network in reversed(NETWORKS)
+            if network in result["training"]
+        ]
+        if any(network["points"] for network in networks):
+            charts.append({"title": title, "networks": networks})
+    return charts
+
+
+def _provenance(run: Run, record: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """What reproduces the fine-tuning: the run that it came from, settings, versions, and the command."""
+    settings, usual = record["settings"], {**dataclasses.asdict(FinetuneConfig()), "scratch": True}
+    words = ["icone", "finetune", record["run"], "--out", str(run.folder)]
+    for key, value in settings.items():
+        if value != usual.get(key):
+            words += ["--no-scratch"] if key == "scratch" else [f"--{key.replace('_', '-')}", str(value)]
+    counts = {f"{part} samples": str(len(ids)) for part, ids in record["parts"].items()}
+    return {
+        "command": shlex.join(words),
+        "help": "This command, with the labels, repeats the fine-tuning:",
+        "fingerprint": None,
+        "facts": {
+            "pretrained run": record["run"],
+            "source": str(record["pretraining"]["source"]),
+            "encoder": str(record["pretraining"]["encoder"]),
+            "task": result["data"]["task"],
+            **counts,
+            "written": record["created"],
+        },
+        "notes": [],
+        "versions": record["versions"],
+        "config": {key: str(value) for key, value in settings.items()},
+    }
