@@ -1,4 +1,4 @@
-# make setup | demo | test | test-oldest | slow | check | bench
+# make setup | demo | test | test-oldest | slow | check | bench | dist | smoke
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -43,4 +43,13 @@ check: setup
 bench: setup
 	$(BIN)/python benchmarks/diversity.py
 
-.PHONY: setup demo test test-oldest slow check bench
+# The wheel and the source distribution, in dist/.
+dist: setup
+	rm -rf dist
+	$(BIN)/uv build --quiet --out-dir dist
+
+# Both, installed into fresh environments outside the repository and used from the command line.
+smoke: setup
+	$(BIN)/pytest -m slow tests/test_packaging.py
+
+.PHONY: setup demo test test-oldest slow check bench dist smoke

@@ -640,6 +640,9 @@ def _run(words: Sequence[str], errors: Console) -> int:
     """The boundary: whatever a command raises becomes a sentence and an exit code."""
     try:
         _check_words(words)
+        if list(words) == ["--version"]:
+            _say(Terminal(), _version())
+            return 0
         command = tyro.cli(Command, prog="icone", args=words, description=__doc__)
         check_settings(command.verb if isinstance(command, Paper) else command)
         if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
@@ -664,6 +667,19 @@ def _run(words: Sequence[str], errors: Console) -> int:
             sentence = f"rank {os.environ['RANK']}: {sentence}"
         _say(errors, sentence)
         return code
+
+
+def _version() -> str:
+    """What a report of a mistake should name, as the packages are installed: importing torch takes seconds."""
+    import platform
+    from importlib.metadata import version
+
+    from icone.recipe import RECIPE_VERSION
+
+    return (
+        f"icone {version('icone')} (recipe {RECIPE_VERSION}), torch {version('torch')}, "
+        f"Python {platform.python_version()}"
+    )
 
 
 PAUSE = 5.0
