@@ -56,6 +56,18 @@ def check_data(flag: str, data: Any) -> None:
         raise refused(flag, repr(data), "a path, a name or an object that holds samples or labels")
 
 
+def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> tuple[PretrainConfig, bool]:
+    """The configuration of `icone.pretrain` and `icone.plan`, and whether its batch size is "auto", still to be found.
+
+    `described` is what `describe_objects` says. Until a plan has found the batch size, it is 1.
+    """
+    known = {f.name for f in dataclasses.fields(PretrainConfig)}
+    if unknown := settings.keys() - known:
+        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+    is_auto = settings.get("batch_size") == "auto"
+    return PretrainConfig(**{**settings, **described, **({"batch_size": 1} if is_auto else {})}), is_auto
+
+
 def describe_objects(
     source: Any, encoder: Any, views: Any, num_views: int | None, method: Any, options: Any, labels: Any
 ) -> tuple[dict[str, Any], Given]:

@@ -8,13 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
-from icone.api.build import describe_objects, memory_errors, own_randomness, pick_device
+from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.planning import auto_batch, make_plan
 from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
-from icone.config import PretrainConfig
 from icone.data import inspect_data, open_source
-from icone.errors import InputError
 from icone.terminal import Terminal
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
@@ -41,12 +39,8 @@ def plan(
     `epochs`, `steps_per_epoch`, `device`, `free` and `samples` (bytes), `notes`, and `trials`: for each way
     `micro_batch`, `checkpoint_activations`, `fits`, `memory` (bytes), `step_seconds`, and whether it was `measured`.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)}
-    if unknown := settings.keys() - known:
-        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
-    is_auto = settings.get("batch_size") == "auto"
-    config = PretrainConfig(**(settings | described | ({"batch_size": 1} if is_auto else {})))
+    config, is_auto = join_settings(settings, described)
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors(config):

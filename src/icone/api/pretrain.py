@@ -23,6 +23,7 @@ from icone.api.build import (
     Given,
     autocast_dtype,
     describe_objects,
+    join_settings,
     make_method,
     make_training_views,
     memory_errors,
@@ -133,12 +134,8 @@ def pretrain(
     In a script that torchrun starts, all its processes train this one run: each has its share of every batch, and
     batch_size counts the samples of all. A script that torchrun or SLURM has started again resumes.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)}
-    if unknown := settings.keys() - known:
-        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
-    is_auto = settings.get("batch_size") == "auto"
-    config = PretrainConfig(**(settings | described | ({"batch_size": 1} if is_auto else {})))
+    config, is_auto = join_settings(settings, described)
     if is_auto and is_launched():
         raise InputError("--batch-size auto plans for one process: give a number for several")
     given_labels = None if described["labels"] is not None else labels
