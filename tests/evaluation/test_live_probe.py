@@ -96,8 +96,9 @@ def test_the_untrained_encoder_is_measured_with_statistics_of_its_own(batch_size
     assert abs(as_new["rankme"] - expected["rankme"]) > 2 * abs(as_new["untrained_rankme"] - expected["rankme"])
 
 
-def test_labels_are_probed_without_a_trace(tmp_path: Path) -> None:
+def test_labels_are_probed_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, moments and random state are bit for bit those of a run without the probe."""
+    monkeypatch.setattr("icone.evaluation.live_labels.FEWEST", 10)
     settings = POINTS | {"subset": 60, "epochs": 6, "batch_size": 8, "lr": 3e-3}
     run = pretrain(**settings, probe_every=2, out=tmp_path / "with", console=(said := quiet()))
     without = pretrain(**settings, probe_every=0, out=tmp_path / "without", console=quiet())
@@ -134,6 +135,7 @@ def test_probes_of_labels_are_those_of_scikit_learn() -> None:
         assert found[name] == pytest.approx(balanced_accuracy_score(y[rows], said))
         assert 0.4 < found[name] < 1
     assert LabelProbe(np.zeros(60, dtype=np.int64))(features) == {}  # one class
+    assert LabelProbe(y[:40])(features[:40]) == {}  # too few to say anything
 
 
 def test_the_figures_are_those_of_the_views_features() -> None:

@@ -14,8 +14,9 @@ from icone.evaluation.metrics import Array
 PENALTY = 0.1
 """Of the ridge regression, per feature: with it the gram matrix of standardised features is well conditioned."""
 NEIGHBOURS = 5
-FEWEST = 10
-"""Labelled samples below which a score says nothing."""
+FEWEST = 50
+"""Labelled samples below which there is no score: of 30 samples of six classes, half of them to learn from, it would
+be off by ten points and more, and a newcomer would take it for a verdict."""
 
 Codes = npt.NDArray[np.int64]
 
