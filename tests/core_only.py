@@ -70,7 +70,7 @@ def main(folder: Path) -> dict[str, str | None]:
         "report": sentence(lambda: icone.report([run])),
         "figures": sentence(run.plot_history),
         "umap": sentence(lambda: project(table.iloc[:, 2:].to_numpy(), "umap")),
-        "paper": said_by(["paper", "list"]),
+        "paper": said_by(["paper", "show", "supervised"]),
         "cluster": sentence(_ray),
         "dicom": sentence(train(folder / "dicom")),
         "onnx": sentence(lambda: icone.export(run, "onnx", folder / "encoder.onnx")),

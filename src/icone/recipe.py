@@ -1,6 +1,6 @@
 """The default recipe: everything in which training differs from the paper, and why.
 
-`--recipe paper` undoes all of it. The measurements behind each line are in docs/decisions.md.
+`--recipe paper` undoes all of it. The measurements behind each line are in docs/decisions/recipe.md.
 """
 
 from __future__ import annotations

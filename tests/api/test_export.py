@@ -98,7 +98,7 @@ def test_monai_checks_and_loads_the_bundle(runs: dict[int, icone.Run], tmp_path:
             -1, 3 if dims == 2 else 1, *[-1] * dims
         )
         with torch.no_grad():
-            torch.testing.assert_close(network(x), frozen.encoder(x), atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(network(x), frozen.encoder(x), atol=1e-4, rtol=1e-4)
 
 
 def test_the_metadata_say_what_the_specification_of_bundles_asks_for(

@@ -12,7 +12,7 @@ function on the same views of the same samples. The states:
   probe and kNN-5 (`comparison`); else by recognition and RankMe;
 - *unclear*: too few samples to tell, signs that disagree, or nothing to compare with.
 
-docs/decisions.md holds the runs that this rule was found and checked with.
+docs/decisions/verdict.md and collapse-detection.md hold the runs that this rule was found and checked with.
 """
 
 from __future__ import annotations
