@@ -72,6 +72,7 @@ class Pretrain(PretrainConfig):
         return launch(words, self.devices, self.device, lambda text: _say(errors, text))
 
     def run(self, console: Console) -> None:
+        from icone.api.closing_summary import pretraining_summary, summary_of_many
         from icone.api.pretrain import default_folder, pretrain, pretrain_many
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
@@ -86,14 +87,13 @@ class Pretrain(PretrainConfig):
             folder = self.out or default_folder(self.source)
             configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]
             outs = [folder / f"seed-{seed}" for seed in seeds]
-            pretrain_many(configs, outs, resume=self.resume, console=console)
-            _say(console, f"done: {', '.join(map(str, outs))}")
+            runs = pretrain_many(configs, outs, resume=self.resume, console=console)
+            _say(console, "\n".join(summary_of_many(runs)))
             return
         run = pretrain(
             **settings, out=self.out, resume=self.resume, extend=self.extend, adjust=self.adjust, console=console
         )
-        name = shlex.quote(str(run.folder))
-        _say(console, f"done: {run.folder}  (next: icone evaluate {name}, icone embed {name} FOLDER)")
+        _say(console, "\n".join(pretraining_summary(run)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +220,8 @@ class Embed:
     """A run folder."""
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to embed (default: the run's own data)."""
+    data: str | None = None
+    """Where the run's own data lies now, if it was moved."""
     out: Path | None = None
     """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy); by tiles also .zarr, a map of features
     that lies over the image (default: embeddings.parquet, by tiles features.zarr)."""
@@ -262,6 +264,7 @@ class Embed:
         table = embed(
             self.run_folder,
             self.source,
+            data=self.data,
             labels=self.labels,
             label_column=self.label_column,
             group_column=self.group_column,
@@ -427,6 +430,7 @@ class Finetune(FinetuneConfig):
         """Nothing is checked while flags are parsed: `finetune` does it, and its errors look like all others."""
 
     def run(self, console: Console) -> None:
+        from icone.api.closing_summary import finetuning_summary
         from icone.api.finetune import finetune
         from icone.api.finetune_table import finetune_sentences, finetune_table
 
@@ -439,8 +443,7 @@ class Finetune(FinetuneConfig):
             _say(console, text)
         for note in result["data"]["notes"]:
             _say(console, f"note: {note}")
-        name = shlex.quote(str(found.folder))
-        _say(console, f"done: {found.folder}  (next: icone report {name}, icone predict {name} FOLDER)")
+        _say(console, "\n".join(finetuning_summary(found.folder, found.history)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -548,6 +551,8 @@ class Figures:
     """Which ones (default: all that the runs have data for)."""
     projection: Literal["umap", "tsne", "pca"] = "umap"
     """Of the map."""
+    data: str | None = None
+    """Where the data of the runs lies now, if it was moved."""
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     debug: bool = False
@@ -557,7 +562,12 @@ class Figures:
         from icone.report import save_figures
 
         paths = save_figures(
-            self.run_folders, self.out, self.names, projection=self.projection, data_root=self.data_root
+            self.run_folders,
+            self.out,
+            self.names,
+            projection=self.projection,
+            data=self.data,
+            data_root=self.data_root,
         )
         for path in paths:
             _say(console, f"wrote {path}")

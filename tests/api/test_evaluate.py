@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,11 @@ def test_hints_can_be_pasted_into_a_shell(tmp_path: Path, capsys: pytest.Capture
     folder = tmp_path / "my runs [1]" / "a b"
     words = ["pretrain", POINTS["source"], "--features", "8", "--epochs", "1", "--out", str(folder)]
     assert main(words) == 0
-    assert f"icone evaluate '{folder}', icone embed '{folder}' FOLDER" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"done: {folder}\ntime " in said
+    assert "\nloss " in said
+    assert re.search(r"\nRankMe +[\d.]+ of at most \d+, [\d.]+ before training\n", said)
+    assert all(f"icone {verb} '{folder}'\n" in said for verb in ("evaluate", "embed", "report"))
     pytest.importorskip("matplotlib", reason="needs the extra icone[report]")
     assert main(["figures", str(folder), "--names", "spectrum", "--out", str(tmp_path)]) == 2
     assert f"icone evaluate '{folder}'" in capsys.readouterr().err

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 
 import pytest
 
 from icone.terminal import Terminal
-from icone.training.progress import ProgressBar
+from icone.training.bar_line import BarLine
+from icone.training.progress import ProgressBar, RichDisplay
 
 
 def test_a_bar_counts_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +28,54 @@ def test_a_bar_counts_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.Monk
     assert texts[False] == (
         "looking: 3/4, 13 s left\npreparing: 3/4, 13 s left\n"  # at most one in 30 s, of a clock that ticks by 20
     )
+
+
+TERMS = {"loss": 4.17, "view_consistency": 0.5, "anchor_alignment": 0.3, "diversity": 0.001, "anchor_cosine": -0.015}
+ROW = {
+    "waiting": 0.12,
+    "geometry": {"rankme": 41.0, "rank_limit": 149.0},
+    "probe": {"live_linear": 0.7, "untrained_live_linear": 0.6},
+}
+
+
+def last_frame(width: int) -> list[str]:
+    """The lines that stay on a terminal after some steps of a long run with many terms."""
+    stream = io.StringIO()
+    console = Terminal(file=stream, force_terminal=True, width=width, color_system=None, legacy_windows=False)
+    display = RichDisplay(console)
+    clock = itertools.count(0.0, 60.0)
+    display.progress.get_time = lambda: next(clock)
+    display.progress.live.auto_refresh = False  # the clock belongs to this thread
+    display.start(10, 123_456, 1000)
+    for done in (60_000, 60_010, 60_020):
+        display.refresh(done, 499, TERMS, 123.4)
+    display.end_epoch(ROW)
+    display.close()
+    lines = re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "\n", stream.getvalue()).splitlines()
+    return lines[max(i for i, line in enumerate(lines) if "loss 4.170" in line) :]
+
+
+def test_the_first_line_holds_epoch_bar_loss_time_left_and_speed_in_80_columns() -> None:
+    first, *details = [line for line in last_frame(80) if line]
+    assert re.fullmatch(r"epoch 500/1000  ━{7}╸ *  loss 4\.170  \d+ h \d\d min left  123\.4 samples/s", first)
+    assert all(len(line) <= 80 for line in (first, *details))
+    said = "  ".join(details)
+    for text in ("step 60,020/123,456", "view_consistency 0.500", "anchor_cosine -0.015", "waits for data 12%"):
+        assert text in said
+    assert "RankMe █ 41.0/149  linear probe 70.0 % (untrained 60.0)" in said
+
+
+@pytest.mark.parametrize("width", [40, 24, 12])
+def test_in_a_narrow_terminal_texts_go_whole_and_the_loss_stays(width: int) -> None:
+    first, *details = [line for line in last_frame(width) if line]
+    assert all(len(line) <= width for line in (first, *details))
+    assert first.endswith("loss 4.170") or (width == 40 and first.endswith(" min left"))
+    assert "loss 4.170" in first
+
+
+def test_a_long_name_leaves_room_for_the_count() -> None:
+    stream = io.StringIO()
+    console = Terminal(file=stream, width=40, color_system=None)
+    console.print(BarLine("digests of a folder with a very long name indeed", ["1,234/90,000", "3 min left"], 1, 9))
+    assert re.fullmatch(r"digests of .*… 1,234/90,000\n", stream.getvalue())
+    assert len(stream.getvalue()) == 41

@@ -28,6 +28,7 @@ from icone.api.build import (
     pick_device,
 )
 from icone.api.embedding_table import FORMATS, feature_table, import_anndata, write_embeddings
+from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import PretrainConfig, is_object
 from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
@@ -109,6 +110,7 @@ def embed(
     run: str | Path | Run,
     source: Any = None,
     *,
+    data: Any = None,
     encoder: nn.Module | None = None,
     views: Any = None,
     labels: Any = None,
@@ -130,7 +132,8 @@ def embed(
 ) -> pd.DataFrame:
     """Embeddings of whatever `icone.pretrain` can train on (default: the run's own data), one row per sample.
 
-    `encoder` and `views` are for runs that were given theirs as Python objects, as for `load_encoder`. Columns: `id`,
+    `data` says where the run's own data is now, or gives it again. `encoder` and `views` are for runs that were given
+    theirs as Python objects, as for `load_encoder`. Columns: `id`,
     `path`; `label`, `group` and `split`, where they are known; the features `f0`, `f1`, …; and two coordinates of each
     of the `projections` (`umap0`, `umap1`). Labels and groups are those of the source, of the run for its own data, or
     of `labels` (a CSV or an object). `split` is the part that the run gave its own samples, or what the source says.
@@ -146,8 +149,11 @@ def embed(
     that many principal components, and beside it a .png of the first three as colours. The table then has no features.
     Prepared tiles are kept in memory up to `memory_gb`.
     """
-    if source is not None:
-        check_data("source", source)
+    if source is not None and data is not None:
+        raise InputError("--data says where the run's own data lies now: leave out what else is to be embedded")
+    for flag, given in {"source": source, "data": data}.items():
+        if given is not None:
+            check_data(flag, given)
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     target = Path(out) if out is not None else None
@@ -169,7 +175,8 @@ def embed(
         refuse_own_file(target)
     if target is not None and target.suffix == ".h5ad":
         import_anndata()  # refuses before any work where it is not installed
-    config = _embedding_config(run, source is None, labels, tuple(label_column), group_column, console)
+    config = with_moved_labels(run.config, data)
+    config = _embedding_config(config, source is None, labels, tuple(label_column), group_column, console)
     config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
     if source is not None:  # patterns choose among the files of the run's own folder
         config = dataclasses.replace(config, include=(), exclude=())
@@ -190,7 +197,12 @@ def embed(
         frozen.preparation = dataclasses.replace(frozen.preparation, crops=False)
     with memory_errors():
         given_labels = None if isinstance(labels, (str, os.PathLike)) else labels
-        opened = open_source(run.config.source if source is None else source, config, given_labels)
+        if source is None:
+            opened = open_run_data(run.folder, config, data, given_labels)
+        else:
+            opened = open_source(source, config, given_labels)
+        if data is not None and (config.tiles, config.stride) == (run.config.tiles, run.config.stride):
+            check_moved(run, opened, config, console)
         dataset = load_with_notes(opened, config, frozen.preparation, console)
         if dense and target is not None:
             return _write_feature_maps(frozen, dataset, target, batch_size, console)
@@ -210,7 +222,7 @@ def embed(
 
 
 def _embedding_config(
-    run: Run,
+    config: PretrainConfig,
     is_own: bool,
     labels: Any,
     label_column: tuple[str, ...],
@@ -218,7 +230,6 @@ def _embedding_config(
     console: Console,
 ) -> PretrainConfig:
     """The run's configuration with the labels of what is embedded: its own, or those that are given."""
-    config = run.config
     if labels is None and is_own and config.labels is not None and not config.labels.is_file():
         console.print(f"note: {config.labels} is no longer there: labels and groups are left out", soft_wrap=True)
         return dataclasses.replace(config, labels=None, label_column=(), group_column=None)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from icone.api.embed import load_with_notes
 from icone.api.partition import Evaluated, choose_partition
+from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import OBJECT, PretrainConfig
 from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
 from icone.data.sources.objects import describe_object
@@ -90,13 +91,16 @@ def changed_settings(
 def read_evaluation_data(
     run: Run, config: PretrainConfig, given: GivenData, official_test: bool, test_fraction: float, console: Console
 ) -> EvaluationData:
-    where = config.source if given.data is None else given.data
+    config = with_moved_labels(config, given.data)
 
     def opened(split: Literal["train", "val", "test"]) -> Source:
-        return open_source(where, dataclasses.replace(config, split=split), given.labels, given.groups)
+        settings = dataclasses.replace(config, split=split)
+        return open_run_data(run.folder, settings, given.data, given.labels, given.groups)
 
     preparation, instances = run.preparation, run.instances
     source = opened(config.split)
+    if given.data is not None:
+        check_moved(run, source, config, console)
     if official_test:
         _check_official_test(source, config)
     # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
@@ -113,9 +117,7 @@ def read_evaluation_data(
         notes += [f"test set: {note}" for note in datasets[1].source.label_notes]
         notes += _note_shared(instances, datasets[1], config)
     ids = [name for dataset in datasets for name in dataset.ids]
-    _note_changes(instances, datasets[0], console)
-    if given.data is not None:
-        _note_contents(instances, datasets[0], config, console)
+    _note_changes(instances, datasets[0], console, moved=given.data is not None)
     if official_test and config.labels is not None and len(set(ids)) < len(ids):
         raise InputError(
             f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
@@ -188,29 +190,14 @@ def _note_shared(instances: dict[str, Any], dataset: Dataset, config: PretrainCo
     return [f"{len(shared)} test samples have the content of samples that the run was trained on, such as {shared[0]}"]
 
 
-def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console) -> None:
-    """Say which samples of the run are gone, and how many the run did not know."""
+def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console, *, moved: bool) -> None:
+    """Say which samples of the run are gone (of moved data that is said already), and how many it did not know."""
     known = {*instances["ids"], *instances["test_ids"]}
     lost, gained = sorted(known.difference(dataset.ids)), set(dataset.ids) - known
-    if lost:
+    if lost and not moved:
         console.print(f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}", soft_wrap=True)
     if gained:
         console.print(f"note: {len(gained)} samples here took no part in the run and are measured too", soft_wrap=True)
-
-
-def _note_contents(instances: dict[str, Any], dataset: Dataset, config: PretrainConfig, console: Console) -> None:
-    """Say how many samples of data that was given again have another content than those the run was trained on."""
-    if instances.get("digest_version") != DIGEST_VERSION:
-        return
-    found = _digests(dataset, config)
-    trained_on = instances.get("digests", {})
-    changed = [name for name, digest in found.items() if trained_on.get(name, digest) != digest]
-    if changed:
-        console.print(
-            f"note: {len(changed)} samples have another content than those the run was trained on, such as "
-            f"{changed[0]}: what is measured here is not about the run's own data",
-            soft_wrap=True,
-        )
 
 
 def _digests(dataset: Dataset, config: PretrainConfig) -> dict[str, str]:

@@ -14,7 +14,8 @@ from torch import nn
 
 from icone.api.build import check_data, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, splits_of
-from icone.data import Dataset, open_source
+from icone.api.run_data import check_moved, open_run_data, with_moved_labels
+from icone.data import Dataset
 from icone.errors import InputError
 from icone.evaluation.duplicates import Bits, find_near_duplicates, perceptual_hash
 from icone.run import Run, refuse_own_file, write_json
@@ -56,11 +57,14 @@ def find_duplicates(
     config = dataclasses.replace(
         run.config, data_root=data_root or run.config.data_root, cache=cache or run.config.cache
     )
+    config = with_moved_labels(config, data)
     if config.labels is not None and not config.labels.is_file():
         config = dataclasses.replace(config, labels=None, label_column=(), group_column=None)
     frozen = load_encoder(run, device, encoder=encoder, views=views)
     with memory_errors():
-        source = open_source(config.source if data is None else data, config)
+        source = open_run_data(run.folder, config, data)
+        if data is not None:
+            check_moved(run, source, config, console)
         dataset = load_with_notes(source, config, frozen.preparation, console)
         if len(dataset) < 3:
             raise InputError(f"{source.name} holds {len(dataset)} samples: near-duplicates and outliers need more")

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from icone.api.build import Given, check_data, make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
+from icone.api.run_data import open_run_data
 from icone.config import PretrainConfig, from_json
-from icone.data import Dataset, Preparation, open_source
+from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
 from icone.errors import InputError, printable
@@ -98,7 +99,8 @@ class FineTuned(nn.Module):
         changes |= {"cache": cache} if cache is not None else {}
         config = dataclasses.replace(self.config, skip_unreadable=skip_unreadable, **changes)
         with memory_errors():
-            source = open_source(self.config.source if data is None else data, config)
+            way_out = "give it after the folder, icone predict FOLDER NEWPATH"
+            source = open_run_data(self.folder, config, data, way_out=way_out)
             dataset = load_with_notes(source, config, self.preparation, console or Terminal())
             answers = self.answers(dataset, batch_size)
         paths = ["" if path is None else printable(str(path)) for path in dataset.paths]

@@ -225,14 +225,14 @@ def plot_confusion(*runs: Run) -> Figure:
     return _side_by_side(runs, edge + 0.6, edge, draw)
 
 
-def plot_gallery(*runs: Run, data_root: Path | None = None) -> Figure:
+def plot_gallery(*runs: Run, data: Any = None, data_root: Path | None = None) -> Figure:
     """Queries (left) and their nearest neighbours, framed by whether the label is the same."""
 
     def draw(figure: Figure, run: Run) -> None:
         samples = read_samples(run)
         near = neighbourhood(samples.features, NEIGHBOURS).index
         rows = [[query, *near[query]] for query in gallery_queries(samples.classes)]
-        pictures = picture_of(run, samples, sorted({i for row in rows for i in row}), data_root)
+        pictures = picture_of(run, samples, sorted({i for row in rows for i in row}), data, data_root)
         axis = figure.subplots()  # one picture of all: laying out 72 axes takes seconds
         height, width = pictures[rows[0][0]].shape[:2]
         mosaic = np.full((len(rows) * (height + GAP), len(rows[0]) * (width + GAP), 3), 255, np.uint8)
@@ -270,12 +270,13 @@ def save_figures(
     names: Sequence[str] = (),
     *,
     projection: ProjectionName = "umap",
+    data: Any = None,
     data_root: Path | None = None,
 ) -> list[Path]:
     """Save the named figures of evaluated runs (default: all that they have data for) as PDF and PNG.
 
-    Several runs share a figure: as lines of one chart, or side by side. `projection` is that of the map, `data_root`
-    the folder that holds the MedMNIST files, for the pictures of the gallery.
+    Several runs share a figure: as lines of one chart, or side by side. `projection` is that of the map. `data` says
+    where the data of the runs is now, and `data_root` where the MedMNIST files are, for the pictures of the gallery.
     """
     given = [runs] if isinstance(runs, (str, Path, Run)) else runs
     opened = [run if isinstance(run, Run) else Run.open(run) for run in given]
@@ -285,7 +286,10 @@ def save_figures(
     for name in names:
         if name not in FIGURES:
             raise unknown_name("figure", name, FIGURES)
-    settings: dict[str, dict[str, Any]] = {"map": {"projection": projection}, "gallery": {"data_root": data_root}}
+    settings: dict[str, dict[str, Any]] = {
+        "map": {"projection": projection},
+        "gallery": {"data": data, "data_root": data_root},
+    }
     written = []
     for name in names or FIGURES:
         try:

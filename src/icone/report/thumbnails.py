@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from icone.api.run_data import open_run_data
 from icone.config import is_object
 from icone.data import Dataset, Preparation, open_source
 from icone.errors import InputError
@@ -64,13 +65,13 @@ def make_sheets(
 
 
 def picture_of(
-    run: Run, samples: Samples, rows: Sequence[int], data_root: Path | None = None, edge: int = 128
+    run: Run, samples: Samples, rows: Sequence[int], data: Any = None, data_root: Path | None = None, edge: int = 128
 ) -> dict[int, Picture]:
     """Larger pictures of some rows; none for points."""
     preparation = run.preparation
     if preparation.spatial_dims == 0:
         return {}
-    images = _images(run, samples, preparation, None, data_root, rows)
+    images = _images(run, samples, preparation, data, data_root, rows)
     return {row: picture(image, edge) for row, image in zip(rows, images, strict=True)}
 
 
@@ -85,7 +86,7 @@ def _images(
     external = str(((run.result or {}).get("data") or {}).get("external_test"))
     for split in set(samples.splits):
         if split != "external":
-            source = open_source(config.source if data is None else data, dataclasses.replace(config, split=split))
+            source = open_run_data(run.folder, dataclasses.replace(config, split=split), data)
         elif not is_object(external):
             source = open_source(external, dataclasses.replace(config, split="test"))
         else:  # it cannot be opened again: its samples have black pictures
@@ -98,7 +99,8 @@ def _images(
             yield torch.zeros((preparation.channels, *preparation.size))
             continue
         if key not in position:
-            raise InputError(f"{config.source} no longer holds {key[1]}: evaluate the run again")
+            where = config.source if data is None else datasets[key[0]].source.name
+            raise InputError(f"{where} does not hold {key[1]}: evaluate the run again")
         yield datasets[key[0]].images_at(torch.tensor([position[key]]))[0]
 
 

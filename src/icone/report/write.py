@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from icone.api.build import memory_errors
 from icone.api.evaluate import evaluate
+from icone.api.run_data import check_moved, open_run_data
 from icone.errors import InputError
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import run_content, run_names
@@ -88,7 +90,11 @@ def _show(status: Status, name: str, stage: str) -> None:
 
 
 def ensure_evaluated(run: Run, data: Any, data_root: Path | None, cache: str | None, console: Console) -> None:
-    """Evaluate with the default settings what has not been evaluated, and say so."""
+    """Evaluate with the default settings what has not been evaluated, and say so; compare data that was moved."""
     if run.result is None or not run.features_file.is_file():
         console.print(f"{run.folder} has not been evaluated yet: doing that now", highlight=False, markup=False)
         evaluate(run, data=data, data_root=data_root, cache=cache, console=console)
+    elif data is not None:
+        config = dataclasses.replace(run.config, labels=None, label_column=(), group_column=None)
+        config = dataclasses.replace(config, data_root=data_root or config.data_root, cache=cache or config.cache)
+        check_moved(run, open_run_data(run.folder, config, data), config, console)

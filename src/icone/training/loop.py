@@ -27,7 +27,7 @@ from icone.views import Views
 
 REFRESH_SECONDS = 0.5
 TIMED_SECONDS = 2.0
-"""Time of training, after the first refresh, by which a run on a GPU says how long all of it will take."""
+"""Time of training, after the first refresh, by which a run says how long all of it will take."""
 
 
 class Fit:
@@ -177,8 +177,7 @@ class Fit:
             self._check_finite()
             self.display.refresh(self.done, self.epochs_before + epoch, self.step.meter.means(), self._speed())
             self.shown_at = now
-            if self.loader.device.type == "cuda":
-                self._say_what_it_takes()
+            self._say_what_it_takes()
         signal, save = self.interruption, now - self.saved_at > self.config.checkpoint_seconds
         if self.exchange is not None:
             self.stopping, requeue, save = self.exchange(self.done, signal.requested, signal.wants_requeue, save)
@@ -189,7 +188,8 @@ class Fit:
             self.save()
 
     def _say_what_it_takes(self) -> None:
-        """Once: time and memory, which the first steps have shown; to be called when the device has been waited for."""
+        """Once: the time, and the memory of a GPU, which the first steps have shown; to be called when the device has
+        been waited for."""
         if self.timed_from is None:
             self.timed_from = time.monotonic(), self.done
         began, done = self.timed_from
@@ -197,11 +197,14 @@ class Fit:
         if self.has_told_time or steps == 0 or seconds < TIMED_SECONDS:
             return
         self.has_told_time = True
-        free, total = torch.cuda.mem_get_info(self.loader.device)
         left = format_seconds(seconds / steps * (self.total_steps - self.done))
+        memory = ""
+        if self.loader.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(self.loader.device)
+            memory = f"; {(total - free) / 1e9:.1f} of {total / 1e9:.1f} GB of the GPU are in use"
         self.display.note(
             f"a step takes {format_step(seconds / steps)}, and the {self.total_steps - self.done:,} steps to go take "
-            f"{left}; {(total - free) / 1e9:.1f} of {total / 1e9:.1f} GB of the GPU are in use"
+            f"{left}{memory}"
         )
 
     def _end_epoch(self, epoch: int) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import Progress, TaskID
+
+from icone.training.bar_line import BarLine, Details
 
 
 class Display(ABC):
@@ -52,39 +54,64 @@ CLOCKS = ("lr", "seconds", "instances_per_second", "probe_seconds", "waiting")
 """Entries of a row that are no terms."""
 MEASURED = ("geometry", "probe")
 """Entries of a row that are dictionaries: what the live probe measured."""
+SPEED_SECONDS = 300.0
+"""Steps of this long tell the time left: a step of a large volume may take half a minute."""
+
+
+class LiveLines(Progress):
+    """rich's progress display, which knows the time left, drawn as one `BarLine` for every task and `Details` below.
+
+    The task's fields: `texts` of the first line, before and after the time left, and `details`.
+    """
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        for task in self.tasks:
+            left = "" if task.time_remaining is None else f"{format_seconds(task.time_remaining)} left"
+            first, last = task.fields["texts"]
+            yield BarLine(task.description, [first, left, last], task.completed, task.total or 1)
+            yield Details(task.fields["details"])
 
 
 class RichDisplay(Display):
-    """A progress bar with epoch, terms, the RankMe of all measurements as a sparkline, speed and time left."""
+    """Two lines: epoch, bar, loss, time left and speed; then steps, terms, waiting, RankMe and probes.
+
+    The first has room for all of it in 80 columns (`BarLine`); RankMe is the last of the measurements with all of them
+    as a sparkline.
+    """
 
     def __init__(self, console: Console) -> None:
-        self.progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[terms]}"),
-            TextColumn("{task.fields[rank]}"),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
+        self.progress = LiveLines(console=console, speed_estimate_period=SPEED_SECONDS)
         self.ranks: list[float] = []
+        self.step: list[str] = []
+        self.waits = ""
+        self.measured: list[str] = []
 
     def start(self, done: int, total: int, epochs: int) -> None:
+        self.total, self.epochs = total, epochs
         self.task = self.progress.add_task(
-            "", total=total, completed=done, epoch=0, epochs=epochs, terms="", rank="", speed=""
+            f"epoch –/{epochs}", total=total, completed=done, texts=("", ""), details=[f"step {done:,}/{total:,}"]
         )
         self.progress.start()
 
     def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
-        speed = f"{instances_per_second:.1f}/s"
-        self.progress.update(self.task, completed=done, epoch=epoch + 1, terms=format_terms(terms), speed=speed)
+        shown = {name: format_terms({name: value}) for name, value in terms.items()}
+        loss = shown.pop("loss", "")
+        self.step = [f"step {done:,}/{self.total:,}", *shown.values()]
+        self.progress.update(
+            self.task,
+            description=f"epoch {epoch + 1}/{self.epochs}",
+            completed=done,
+            texts=(loss, f"{instances_per_second:.1f} samples/s"),
+            details=[*self.step, self.waits, *self.measured],
+        )
 
     def end_epoch(self, row: dict[str, Any]) -> None:
-        if "geometry" in row:  # the bar shows the rest already
+        self.waits = format_waiting(row).strip()
+        if "geometry" in row:
             self.ranks.append(row["geometry"]["rankme"])
-            shown = f"RankMe {sparkline(self.ranks)} {format_rank(row['geometry'])}{format_probe(row)}"
-            self.progress.update(self.task, rank=shown)
+            rank = f"RankMe {sparkline(self.ranks)} {format_rank(row['geometry'])}"
+            self.measured = [rank, format_probe(row).strip()]
+        self.progress.update(self.task, details=[*self.step, self.waits, *self.measured])
 
     def warn(self, text: str) -> None:
         self.progress.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True, markup=False)
@@ -121,8 +148,7 @@ class PlainDisplay(Display):
     def end_epoch(self, row: dict[str, Any]) -> None:
         terms = {name: value for name, value in row.items() if name not in ("epoch", *MEASURED, *CLOCKS)}
         rank = f"  RankMe {format_rank(row['geometry'])}{format_probe(row)}" if "geometry" in row else ""
-        waits = f"  waits for data {row['waiting']:.0%}" if row.get("waiting", 0) >= 0.01 else ""
-        self._line(row["epoch"], terms, row["instances_per_second"], rank + waits)
+        self._line(row["epoch"], terms, row["instances_per_second"], rank + format_waiting(row))
 
     def warn(self, text: str) -> None:
         self._say(f"warning: {text}")
@@ -155,8 +181,7 @@ class ProgressBar:
 
     def __init__(self, console: Console, seconds: float = 30.0) -> None:
         self._console = console
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
+        self._bar = LiveLines(console=console, transient=True) if console.is_terminal else None
         self._pause = 0.1 if self._bar else seconds
         self._what = ""
         self._task: TaskID | None = None
@@ -169,11 +194,13 @@ class ProgressBar:
             if self._bar is not None:
                 if self._task is not None:
                     self._bar.remove_task(self._task)
-                self._task = self._bar.add_task(what, total=total, completed=done)
+                self._task = self._bar.add_task(
+                    what, total=total, completed=done, texts=(f"{done:,}/{total:,}", ""), details=()
+                )
         elif now - self._spoke >= self._pause:
             self._spoke = now
             if self._bar is not None and self._task is not None:
-                self._bar.update(self._task, completed=done, total=total)
+                self._bar.update(self._task, completed=done, total=total, texts=(f"{done:,}/{total:,}", ""))
             else:
                 left = format_seconds((now - self._began) / max(done, 1) * (total - done))
                 self._console.print(f"{what}: {done:,}/{total:,}, {left} left", highlight=False, soft_wrap=True)
@@ -219,6 +246,14 @@ def format_probe(row: dict[str, Any]) -> str:
         return ""
     now, before = (100 * row["probe"][name] for name in ("live_linear", "untrained_live_linear"))
     return f"  linear probe {now:.1f} % (untrained {before:.1f})"
+
+
+def format_waiting(row: dict[str, Any]) -> str:
+    """
+    >>> format_waiting({"waiting": 0.12}), format_waiting({"waiting": 0.001})
+    ('  waits for data 12%', '')
+    """
+    return f"  waits for data {row['waiting']:.0%}" if row.get("waiting", 0) >= 0.01 else ""
 
 
 def sparkline(values: Sequence[float], width: int = 20) -> str:

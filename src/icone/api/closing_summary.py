@@ -1,0 +1,94 @@
+"""What the command line says when a training has ended: a few lines, and the commands that come next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from icone.evaluation.verdict import TAUGHT, judge_live
+from icone.methods import method_class
+from icone.run import Run
+from icone.training.progress import format_rank, format_seconds
+
+WIDTH = 9
+"""Of the words before the lines, as in what is said before training."""
+
+
+def pretraining_summary(run: Run) -> list[str]:
+    """Time, loss, RankMe, probe and verdict of a finished run, as its history holds them, and the next commands."""
+    history = run.history
+    lines = [f"done: {run.folder}", _line("time", f"{_trained(history)} of training, {len(history)} epochs")]
+    first, last = history[0], history[-1]
+    before = f", {first['loss']:.3f} in the first epoch" if len(history) > 1 else ""
+    lines.append(_line("loss", f"{last['loss']:.3f}{before}"))
+    lines += _measured(run, [row for row in history if "geometry" in row])
+    labels = "" if run.instances.get("class_names") or run.config.labels else "  (--labels FILE.csv adds probes)"
+    return [
+        *lines,
+        *_next([_icone("evaluate", run.folder) + labels, *(_icone(v, run.folder) for v in ("embed", "report"))]),
+    ]
+
+
+def summary_of_many(runs: Sequence[Run]) -> list[str]:
+    """Time, loss and RankMe of several finished runs, a line each, and the command that shows them side by side."""
+    lines = [f"done: {', '.join(str(run.folder) for run in runs)}"]
+    for run in runs:
+        history = run.history
+        ranks = [row["geometry"] for row in history if "geometry" in row]
+        rank = f"  RankMe {format_rank(ranks[-1])}" if ranks else ""
+        lines.append(f"{run.folder.name}: {_trained(history)}  loss {history[-1]['loss']:.3f}{rank}")
+    return [*lines, *_next([_icone("report", *(run.folder for run in runs))])]
+
+
+def finetuning_summary(folder: Path, history: Sequence[dict[str, Any]]) -> list[str]:
+    """The time of a fine-tuning, of all its networks, and the next commands; its scores are in a table."""
+    time = _line("time", f"{_trained(history)} of training, {len(history)} epochs")
+    return [f"done: {folder}", time, *_next([_icone("report", folder), _icone("predict", folder) + " FOLDER"])]
+
+
+def _measured(run: Run, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What the live probe found, on few samples: RankMe, probe and verdict of its last measurement, and alarms."""
+    if not rows:
+        return []
+    last, geometry = rows[-1], rows[-1]["geometry"]
+    untrained = geometry.get("untrained_rankme")
+    earlier = f"{rows[0]['geometry']['rankme']:.1f} in epoch {rows[0]['epoch'] + 1}"
+    before = earlier if untrained is None else f"{untrained:.1f} before training"
+    lines = [
+        _line("RankMe", f"{geometry['rankme']:.1f} of at most {geometry['rank_limit']:.0f}, {before}"),
+    ]
+    if "probe" in last:
+        now, then = (100 * last["probe"][name] for name in ("live_linear", "untrained_live_linear"))
+        lines.append(_line("probe", f"balanced accuracy {now:.1f} %, {then:.1f} % before training"))
+    verdict = judge_live(geometry, TAUGHT if method_class(run.config.method).needs_labels else "")
+    lines.append(_line("so far", f"{verdict.headline} ({geometry.get('instances', 0)} samples: evaluate measures all)"))
+    alarms = [row["epoch"] + 1 for row in rows if "warning" in row["geometry"]]
+    if alarms:
+        state = next(row for row in reversed(rows) if "warning" in row["geometry"])["geometry"]["warning"]
+        lines.append(
+            _line("alarm", f"{state}, last in epoch {alarms[-1]} of {len(run.history)}. {verdict.advice}".strip())
+        )
+    return lines
+
+
+def _trained(history: Sequence[dict[str, Any]]) -> str:
+    """The time of all epochs, with what was measured after them; that of earlier parts of a resumed run counts."""
+    return format_seconds(sum(row.get("seconds", 0.0) + row.get("probe_seconds", 0.0) for row in history))
+
+
+def _line(word: str, text: str) -> str:
+    return f"{word:<{WIDTH}} {text}"
+
+
+def _next(commands: Sequence[str]) -> list[str]:
+    return [_line("" if number else "next", command) for number, command in enumerate(commands)]
+
+
+def _icone(verb: str, *folders: Path) -> str:
+    """
+    >>> _icone("evaluate", Path("my runs/a"))
+    "icone evaluate 'my runs/a'"
+    """
+    return shlex.join(["icone", verb, *map(str, folders)])

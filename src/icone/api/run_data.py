@@ -1,0 +1,96 @@
+"""The own data of a run: where it was when the run was trained, or where it lies now."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from icone.config import PretrainConfig, is_object
+from icone.data import DIGEST_VERSION, DigestMemory, Source, cache_folder, open_source
+from icone.errors import InputError
+from icone.run import Run
+from icone.training.progress import ProgressBar
+from icone.validation import user_path
+
+NAMED = ("medmnist:", "synthetic:")
+"""Sources that are no paths."""
+
+
+def open_run_data(
+    folder: Path,
+    config: PretrainConfig,
+    data: Any = None,
+    labels: Any = None,
+    groups: Any = None,
+    *,
+    way_out: str = "say where it lies now with --data NEWPATH",
+) -> Source:
+    """The source of a run in `folder`, or the same data at another place (`data`); `labels` and `groups` as objects.
+
+    Where the data is gone, an `InputError` names the old path and the `way_out`.
+    """
+    if data is None and (path := missing_path(config.source)) is not None:
+        where = "" if path.is_absolute() else f" (a relative path, looked for in {Path.cwd()})"
+        raise InputError(f"the data of {folder} is no longer at {path}{where}: {way_out}")
+    return open_source(config.source if data is None else data, config, labels, groups)
+
+
+def missing_path(source: str) -> Path | None:
+    """The path of a source that is one and is not there."""
+    if is_object(source) or source.startswith(NAMED):
+        return None
+    paths = [user_path(source), user_path(source.partition(":/")[0])]  # `file.h5:/path` is an array in a file
+    return None if any(path.exists() for path in paths) else paths[0]
+
+
+def with_moved_labels(config: PretrainConfig, data: Any) -> PretrainConfig:
+    """A configuration whose table of labels has moved with the data, if it lay below it."""
+    if config.labels is None or config.labels.is_file() or not isinstance(data, (str, os.PathLike)):
+        return config
+    old, labels = (Path(os.path.abspath(path)) for path in (user_path(config.source), config.labels))
+    if old not in labels.parents:
+        return config
+    moved = user_path(Path(data)) / labels.relative_to(old)
+    return dataclasses.replace(config, labels=moved) if moved.is_file() else config
+
+
+def check_moved(run: Run, source: Source, config: PretrainConfig, console: Console) -> None:
+    """Compare data that was given as that of a run with what the run knows, by the ids and digests of the samples.
+
+    An `InputError` where it holds none of them; a note where some are missing or have another content.
+    """
+    instances = run.instances
+    names = [*instances["ids"], *instances["test_ids"]]
+    rows = {name: row for row, name in enumerate(source.ids)}
+    found = [name for name in names if name in rows]
+    if not found:
+        raise InputError(
+            f"{source.name} holds none of the {len(names)} samples of {run.folder}: it has {source.ids[0]}, and the "
+            f"run knows {names[0]}. --data is for the same samples at another place, with the same names below it; in "
+            "a CSV a column id can hold these names"
+        )
+    if lost := [name for name in names if name not in rows]:
+        _note(console, f"{len(lost)} samples of the run are not in {source.name}, such as {lost[0]}")
+    known = instances.get("digests", {}) if instances.get("digest_version") == DIGEST_VERSION else {}
+    compared = [name for name in found if name in known]
+    memory = DigestMemory(cache_folder(config.cache) if source.is_cacheable else None, source.name)
+    with ProgressBar(console) as bar:
+        progress = partial(bar, "comparing with the run's data")
+        digests = source.digests([rows[name] for name in compared], memory, config.workers, progress)
+    memory.save()
+    changed = [name for name, digest in zip(compared, digests, strict=True) if digest != known[name]]
+    if changed:
+        _note(
+            console,
+            f"{len(changed)} samples have another content than those the run was trained on, such as {changed[0]}: "
+            "what follows is not about the run's own data",
+        )
+
+
+def _note(console: Console, text: str) -> None:
+    console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
