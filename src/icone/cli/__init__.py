@@ -10,37 +10,42 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
 from icone.cli.check import CacheVerb, Evaluate, Figures, Report
+from icone.cli.config_file import config_file, read_config
+from icone.cli.help_text import asks_for_help, show_help
 from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
 from icone.cli.use import Embed, Export, Predict
+from icone.config import DataConfig
 from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line
 from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, say, standard_streams
 from icone.validation import check_settings
 
-Command = (
-    Annotated[Pretrain, tyro.conf.subcommand("pretrain")]
-    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
-    | Annotated[PlanVerb, tyro.conf.subcommand("plan")]
-    | Annotated[Fetch, tyro.conf.subcommand("fetch")]
-    | Annotated[Embed, tyro.conf.subcommand("embed")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Finetune, tyro.conf.subcommand("finetune")]
-    | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Figures, tyro.conf.subcommand("figures")]
-    | Annotated[Methods, tyro.conf.subcommand("methods")]
-    | Annotated[CacheVerb, tyro.conf.subcommand("cache")]
-    | Annotated[Paper, tyro.conf.subcommand("paper")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-)
+TASKS: dict[str, dict[str, type[Any]]] = {
+    "Learn": {
+        "fetch": Fetch,
+        "inspect": Inspect,
+        "plan": PlanVerb,
+        "pretrain": Pretrain,
+        "finetune": Finetune,
+        "methods": Methods,
+        "demo": Demo,
+    },
+    "Use": {"embed": Embed, "predict": Predict, "export": Export},
+    "Check": {"evaluate": Evaluate, "report": Report, "figures": Figures, "cache": CacheVerb},
+    "Paper": {"paper": Paper},
+}
+"""The verbs, as `icone --help` lists them."""
+VERBS = {name: kind for verbs in TASKS.values() for name, kind in verbs.items()}
+Command: Any = reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in VERBS.items()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +72,9 @@ def _run(words: Sequence[str], errors: Console) -> int:
     """The boundary: whatever a command raises becomes a sentence and an exit code."""
     try:
         _check_words(words)
-        command = tyro.cli(Command, prog="icone", args=words, description=__doc__)
+        if asks_for_help(words):
+            return show_help(words, TASKS, __doc__ or "", Terminal())
+        command = _parsed(words)
         check_settings(command.verb if isinstance(command, Paper) else command)
         if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
             return command.launch(words, errors)
@@ -91,6 +98,15 @@ def _run(words: Sequence[str], errors: Console) -> int:
             sentence = f"rank {os.environ['RANK']}: {sentence}"
         say(errors, sentence)
         return code
+
+
+def _parsed(words: Sequence[str]) -> Any:
+    """The verb with its settings: those of --config, and of the command line, which win."""
+    kind = VERBS.get(words[0])
+    file = config_file(words)
+    if kind is None or file is None or not issubclass(kind, DataConfig):
+        return tyro.cli(Command, prog="icone", args=words, description=__doc__)
+    return tyro.cli(kind, prog=f"icone {words[0]}", args=words[1:], default=read_config(file, kind, Pretrain))
 
 
 PAUSE = 5.0

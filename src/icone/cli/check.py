@@ -14,7 +14,10 @@ from icone.terminal import say
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Measure a run's encoder: linear probe and kNN where there are labels, geometry always."""
+    """Measure a run's encoder.
+
+    Geometry always; a linear probe and kNN where there are labels.
+    """
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder."""
@@ -46,6 +49,7 @@ class Evaluate:
     geometry_instances: int = 256
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
     device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     cache: str | None = None
     """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
@@ -86,7 +90,10 @@ class Evaluate:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Write one HTML page about a run or a fine-tuning, or several side by side; it opens from disk, offline."""
+    """Write one HTML page about a run, or several side by side.
+
+    It opens from disk, offline. A folder of `icone finetune` has a page too.
+    """
 
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run folders; those that have not been evaluated are evaluated first. Or folders of `icone finetune`."""
@@ -126,7 +133,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Save the pictures of an evaluated run, or of several side by side, as PDF and PNG."""
+    """Save the pictures of evaluated runs as PDF and PNG."""
 
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run folders."""
@@ -153,7 +160,7 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheVerb:
-    """Show what is kept on disk about data that was read before; check it, or delete it."""
+    """Show what is kept on disk of data; check it, or delete it."""
 
     folder: Annotated[str, tyro.conf.Positional] = "auto"
     """The folder that was given as `--cache` (auto: the user's cache folder)."""

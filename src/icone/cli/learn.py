@@ -21,7 +21,10 @@ from icone.terminal import Terminal, say
 
 @dataclass(frozen=True, kw_only=True)
 class Fetch:
-    """Download data sets by name; an interrupted download goes on where it stopped, and checksums are verified."""
+    """Download data sets by name.
+
+    An interrupted download goes on where it stopped, and checksums are verified.
+    """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
     """`medmnist:NAME@SIZE`, `paper` (the 13 sets of the paper), `imagenette@160` (natural images, 10 classes)."""
@@ -51,14 +54,17 @@ class Fetch:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(DataConfig, EncoderConfig):
-    """Say what would be understood of a data set, and what was guessed, before anything is trained.
+    """Say what would be understood of a data set, and what was guessed.
 
-    With --duplicates: list pairs of samples of a run that are nearly the same, and samples far from all others.
+    Nothing is trained. With --duplicates: list pairs of samples of a run that are nearly the same, and samples far from
+    all others.
     """
 
     source: Annotated[str, tyro.conf.Positional]
     """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …; with
     --duplicates a run folder."""
+    config: Path | None = None
+    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
     json: bool = False
     """Print it as JSON."""
     duplicates: bool = False
@@ -66,6 +72,7 @@ class Inspect(DataConfig, EncoderConfig):
     data: str | None = None
     """With --duplicates: where the run's data lies now, if it was moved."""
     device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     workers: int = 2
     """Threads that read and decode files."""
     cache: str = "auto"
@@ -82,7 +89,7 @@ class Inspect(DataConfig, EncoderConfig):
         from icone.api.inspect import inspect
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        data, as_json, *_ = (settings.pop(name) for name in ("source", "json", "debug", "duplicates", "data"))
+        data, as_json, *_ = (settings.pop(name) for name in ("source", "json", "debug", "duplicates", "data", "config"))
         found = inspect(data, **settings, console=Terminal(quiet=True) if as_json else console)
         if as_json:
             say(console, json.dumps(found, indent=2))
@@ -90,7 +97,7 @@ class Inspect(DataConfig, EncoderConfig):
     def _list_duplicates(self, console: Console) -> None:
         from icone.api.find_duplicates import duplicate_tables, find_duplicates
 
-        own = ("source", "json", "duplicates", "data", "data_root", "device", "workers", "cache", "debug")
+        own = ("source", "config", "json", "duplicates", "data", "data_root", "device", "workers", "cache", "debug")
         others = [f for f in dataclasses.fields(self) if f.name not in own and getattr(self, f.name) != f.default]
         if others:
             flags = ", ".join("--" + f.name.replace("_", "-") for f in others)
@@ -114,10 +121,15 @@ class Inspect(DataConfig, EncoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanVerb(PretrainConfig):
-    """Say whether a run fits into memory and how long it takes, by a few steps on random samples (at most 20 s)."""
+    """Say whether a run fits into memory and how long it takes.
+
+    A few steps on random samples find it out, in at most 20 s.
+    """
 
     batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
     """Instances per step; auto: what `icone pretrain --batch-size auto` would take."""
+    config: Path | None = None
+    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
     json: bool = False
     """Print it as JSON."""
     debug: bool = False
@@ -144,6 +156,8 @@ class Pretrain(PretrainConfig):
     random samples find out, and activation checkpointing where one does not fit. `icone plan` shows it."""
     out: Path | None = None
     """The run folder (default: runs/ and the name of the source)."""
+    config: Path | None = None
+    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
     resume: bool = False
     """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads, long
     runs on a GPU with --engine captured only."""
@@ -205,7 +219,10 @@ class Pretrain(PretrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune(FinetuneConfig):
-    """Train a run's encoder with labels, beside its linear probe and the same network from scratch."""
+    """Train a run's encoder with labels.
+
+    Beside it stand its linear probe and the same network from scratch.
+    """
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder; it stays as it is."""
@@ -236,6 +253,7 @@ class Finetune(FinetuneConfig):
     data_root: Path | None = None
     """Folder that holds the MedMNIST files."""
     device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     cache: str | None = None
     """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
@@ -263,7 +281,10 @@ class Finetune(FinetuneConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Methods:
-    """List the methods: what prevents collapse, the smallest batch, labels, cost; or the options of one."""
+    """List the methods, or explain the options of one.
+
+    The list says what prevents collapse, the smallest batch, whether labels are needed, and the cost.
+    """
 
     name: Annotated[str | None, tyro.conf.Positional] = None
     """Show the options of this method."""
@@ -278,7 +299,10 @@ class Methods:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Pretrain at batch size 1 on generated volumes and images, and show what it changed."""
+    """Pretrain on generated volumes and images, and show what it changed.
+
+    Both train at batch size 1.
+    """
 
     out: Path = Path("runs/demo")
     """Folder for the two runs; replaced if it holds an earlier demo."""

@@ -14,7 +14,7 @@ from icone.terminal import say
 
 @dataclass(frozen=True, kw_only=True)
 class Embed:
-    """Write the features of every sample of a folder, with ids and paths."""
+    """Write the features of every sample, with ids and paths."""
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder."""
@@ -47,7 +47,9 @@ class Embed:
     skip_unreadable: bool = False
     """Leave out files that cannot be read, and list them."""
     batch_size: int = 16
+    """Samples that pass through the network at a time."""
     device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     cache: str | None = None
     """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
@@ -93,7 +95,7 @@ class Embed:
 
 @dataclass(frozen=True, kw_only=True)
 class Predict:
-    """Write what a fine-tuned network says about every sample of a folder."""
+    """Write what a fine-tuned network says about every sample."""
 
     folder: Annotated[Path, tyro.conf.Positional]
     """A folder of `icone finetune`."""
@@ -106,7 +108,9 @@ class Predict:
     skip_unreadable: bool = False
     """Leave out files that cannot be read, and list them."""
     batch_size: int = 16
+    """Samples that pass through the network at a time."""
     device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     cache: str | None = None
     """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
     debug: bool = False
@@ -131,7 +135,10 @@ class Predict:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a run's encoder for other tools: timm, torch.export, ONNX, the Hugging Face Hub, MONAI, nnU-Net."""
+    """Write a run's encoder for other tools.
+
+    These are timm, torch.export, ONNX, the Hugging Face Hub, MONAI and nnU-Net.
+    """
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder."""
