@@ -25,7 +25,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("A folder of images or volumes, one sample a step, into runs/scans.", "icone pretrain scans/"),
         ("CT volumes in a soft-tissue window, with labels that only probes see.",
          "icone pretrain ct/ --window -160 240 --labels labels.csv --out runs/ct"),
-        ("Another method and network, five seeds.",
+        ("Another method, five seeds.",
          "icone pretrain cells.npy --method simclr --batch-size 32 --seeds 5"),
         ("The settings of an earlier run, with more epochs.",
          "icone pretrain --config runs/scans/config.toml --epochs 200 --out runs/more"),
