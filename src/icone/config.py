@@ -145,17 +145,21 @@ class ImageViews:
     jitter: float = 0.8
     """Probability of the colour jitter as a whole."""
     brightness: float = 0.4
+    """Strength of the jitter of the brightness: a factor from 1 - s to 1 + s."""
     contrast: float = 0.4
+    """Strength of the jitter of the contrast."""
     saturation: float = 0.4
-    """RGB only."""
+    """Strength of the jitter of the saturation; RGB only."""
     hue: float = 0.1
-    """RGB only."""
+    """Largest turn of the hue, as a share of the colour circle; RGB only."""
     grayscale: float = 0.2
     """Probability of dropping the colour; RGB only."""
     blur: float = 1.0
     """Probability of the Gaussian blur (the paper prints none, so every view is blurred)."""
     blur_kernel: int = 23
+    """Edge of the kernel in pixels, odd."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
+    """Range of the blur's standard deviation in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +182,7 @@ class VolumeViews:
     noise: float = 0.3
     """Probability of Gaussian noise."""
     noise_sigma: float = 0.1
+    """Standard deviation of the noise, in units of the [0, 1] range."""
     blur: float = 0.3
     """Probability of a blur (3³ mean)."""
 
@@ -187,6 +192,7 @@ class PointViews:
     """Random views of points (vectors): additive Gaussian noise, by default that of the paper's synthetic study."""
 
     noise_sigma: float = 0.15
+    """Standard deviation of the noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +224,7 @@ class TrainingConfig:
     batch_size: int = 1
     """Instances per step."""
     epochs: int = 100
+    """Passes over all samples."""
     recipe: Recipe = "icone"
     """icone: AdamW is scaled by the batch size and BatchNorm of the encoder reaches back over 16 instances, so that an
     epoch does the same at any batch size, and IConE differs from its paper where that made it work at small ones;
@@ -228,6 +235,7 @@ class TrainingConfig:
     schedule: Literal["cosine", "constant"] = "cosine"
     """Of the learning rate: a cosine to zero, or the same rate throughout, as in the paper's synthetic study."""
     weight_decay: float = WEIGHT_DECAY
+    """Decoupled weight decay of AdamW."""
     layer_decay: float | None = None
     """By what the learning rate falls from a layer of the encoder to the one before it (default: 0.75 with --weights,
     else 1)."""
@@ -331,6 +339,7 @@ class FinetuneConfig:
     """Share of the training labels that decides when to stop; 0: train all epochs (default: 0.2 from 250 labels on,
     else 0). Samples that a column `split` calls val are used instead, where there are such."""
     batch_size: int = 16
+    """Samples per step."""
     lr: float = FINETUNE_LR
     """Learning rate of the new linear layer, for 16 samples a step."""
     encoder_lr: float = FINETUNE_ENCODER
@@ -341,6 +350,7 @@ class FinetuneConfig:
     """By what the learning rate falls from a layer of the encoder to the one before it; 0.75 is usual for large
     transformers that began from --weights."""
     weight_decay: float = WEIGHT_DECAY
+    """Decoupled weight decay of AdamW."""
     warmup: float = WARMUP
     """Share of the steps over which the learning rate rises from zero; after it, a cosine to zero."""
     augment: Literal["weak", "run", "none"] = "weak"
@@ -408,6 +418,32 @@ def _flags(config: Any, default: Any, prefix: str) -> list[str]:
         else:
             words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
     return words
+
+
+def to_toml(config: PretrainConfig) -> str | None:
+    """All settings as a file that `--config` takes; None where one is a Python object or no text of UTF-8.
+
+    A setting that is None is left out, because TOML has no word for it, and None is its default.
+
+    >>> print(to_toml(PretrainConfig(source="scans", window=(-160, 240))).partition("subset")[0][-46:])
+    intensity = "auto"
+    window = [-160.0, 240.0]
+    <BLANKLINE>
+    """
+    plain = {name: value for name, value in to_json(config).items() if value is not None}
+    top = {"source": plain.pop("source"), **plain}
+    lines = [f"{name} = {_toml(value)}" for name, value in top.items() if not isinstance(value, dict)]
+    for group, values in top.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{group}]", *(f"{name} = {_toml(value)}" for name, value in values.items())]
+    has_objects = any(isinstance(value, str) and is_object(value) for value in top.values())
+    lines.remove(f"pipeline = {_toml(config.pipeline)}")
+    return None if has_objects or not all(map(str.isprintable, lines)) else "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value of JSON in TOML: they differ in no text that can be printed, and in no number, list or truth value."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def differences(old: PretrainConfig, new: PretrainConfig) -> list[str]:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from icone.config import PretrainConfig, from_json, to_json
+from icone.config import PretrainConfig, from_json, to_json, to_toml
 from icone.data import Preparation
 from icone.data.identity import content_digest
 from icone.errors import InputError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 
 OWN_FILES = (
-    "config.json", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
+    "config.json", "config.toml", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
     "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", "tensorboard", "wandb", "wandb-run",
     "mlflow-run", ".lock",
 )  # fmt: skip
@@ -53,6 +53,7 @@ class Run:
     """A folder with everything about one pretraining run; reading it needs nothing else.
 
     config.json          configuration, versions, what was found in the data and applied to it
+    config.toml          the configuration as settings that `icone pretrain --config` takes
     instances.json       ids of the training instances in the order of the anchor table, their labels
     history.jsonl        one line per epoch
     state/               what resuming needs
@@ -247,6 +248,10 @@ class Run:
     def describe(self, config: PretrainConfig, facts: dict[str, Any], instances: dict[str, Any]) -> None:
         """Write what was found and decided; config.json last, because it makes the folder a run."""
         write_json(self.folder / "instances.json", instances)
+        if (settings := to_toml(config)) is None:
+            remove(self.folder / "config.toml")
+        else:
+            write_text(self.folder / "config.toml", settings)
         write_json(self.folder / "config.json", {"config": to_json(config), **facts})
 
     def write_history(self, rows: list[dict[str, Any]]) -> None:

@@ -36,6 +36,11 @@ class Terminal(Console):
         return super().render_str(printable_lines(text), **settings)
 
 
+def say(console: Console, text: str) -> None:
+    """Print one sentence, which only the terminal itself breaks into lines."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
 class Output(io.TextIOBase):
     """A standard stream that a run survives: what cannot be written, to a closed pipe or a full disk, is dropped.
 

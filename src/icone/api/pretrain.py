@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import platform
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,7 +42,9 @@ from icone.config import (
     different_data,
     from_json,
     is_object,
+    to_command,
     to_json,
+    to_toml,
 )
 from icone.data import (
     DIGEST_VERSION,
@@ -363,6 +366,8 @@ def _prepare(
         "extensions": one.extensions,
         "changes": changes,
     }
+    if to_toml(config) is not None:
+        say(f"command   {shlex.join(to_command(config))}")
     if one.writes:
         run.begin(config, facts, _instances(known), one.history)
     return one

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 from rich.console import Console
@@ -48,7 +48,10 @@ class Stored(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperList(Stored):
-    """Every table and figure of the paper: what it needs, runs, done, estimated GPU hours."""
+    """List every table and figure of the paper.
+
+    The list says what each needs, its runs, how many are done, and estimated GPU hours.
+    """
 
     def run(self, console: Console) -> None:
         from icone.paper.listing import experiment_lines, listing_table
@@ -60,7 +63,10 @@ class PaperList(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRun(Stored):
-    """Run what is missing of some experiments; run again, it redoes nothing. Exit code 1 where a run failed."""
+    """Run what is missing of some experiments.
+
+    Run again, it redoes nothing. The exit code is 1 where a run failed.
+    """
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""
@@ -158,7 +164,10 @@ class PaperRun(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperShow(Stored):
-    """Tables with the paper's numbers and ours; figures as PDF and PNG, numbers as CSV and Parquet."""
+    """Show tables with the paper's numbers and ours, and draw figures.
+
+    Figures are PDF and PNG, numbers CSV and Parquet.
+    """
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `icone paper list`, or `all`."""
@@ -182,7 +191,10 @@ class PaperShow(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperReport(Stored):
-    """One page with every table and figure, the paper beside ours; it needs no network and no program but a browser."""
+    """Write one page with every table and figure.
+
+    The paper stands beside ours. The page needs no network and no program but a browser.
+    """
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional] = ("all",)
     """Names from `icone paper list` (default: all)."""
@@ -208,7 +220,7 @@ class PaperReport(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """The paper's tables and figures: list them, run them on one machine or a cluster, show them."""
+    """The paper's tables and figures: list them, run them, show them."""
 
     verb: tyro.conf.OmitSubcommandPrefixes[
         Annotated[PaperList, tyro.conf.subcommand("list")]
@@ -216,6 +228,12 @@ class Paper:
         | Annotated[PaperShow, tyro.conf.subcommand("show")]
         | Annotated[PaperReport, tyro.conf.subcommand("report")]
     ]
+    VERBS: ClassVar[dict[str, type[Stored]]] = {
+        "list": PaperList,
+        "run": PaperRun,
+        "show": PaperShow,
+        "report": PaperReport,
+    }
 
     def run(self, console: Console) -> None:
         if not isinstance(self.verb, PaperList):

@@ -26,6 +26,7 @@ class Options:
     methods: tuple[str, ...] = ()
     """Names from `icone methods`."""
     batch_sizes: tuple[int, ...] = ()
+    """Samples per step."""
     per: tuple[str, ...] = ()
     """Seeds and epochs of single experiments, before --seeds and --epochs: `synthetic.seeds=3 views.epochs=50`."""
     seeds: int | None = None
@@ -40,6 +41,7 @@ class Options:
     width: float = 1.0
     """Multiplies the channels of the 3D networks."""
     features: int | None = None
+    """Size of the representation where the network leaves it open."""
     size: int | None = None
     """Edge length in pixels or voxels."""
     lr: float | None = None

@@ -1,0 +1,186 @@
+"""Self-supervised image and volume encoders that train at batch size 1."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from icone.cli.check import CacheVerb, Evaluate, Figures, Report
+from icone.cli.config_file import config_file, read_config
+from icone.cli.help_text import asks_for_help, show_help
+from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
+from icone.cli.use import Embed, Export, Predict
+from icone.config import DataConfig
+from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line
+from icone.paper.commands import Paper
+from icone.process import configure_process, is_launched, is_silent
+from icone.terminal import Terminal, say, standard_streams
+from icone.validation import check_settings
+
+TASKS: dict[str, dict[str, type[Any]]] = {
+    "Learn": {
+        "fetch": Fetch,
+        "inspect": Inspect,
+        "plan": PlanVerb,
+        "pretrain": Pretrain,
+        "finetune": Finetune,
+        "methods": Methods,
+        "demo": Demo,
+    },
+    "Use": {"embed": Embed, "predict": Predict, "export": Export},
+    "Check": {"evaluate": Evaluate, "report": Report, "figures": Figures, "cache": CacheVerb},
+    "Paper": {"paper": Paper},
+}
+"""The verbs, as `icone --help` lists them."""
+VERBS = {name: kind for verbs in TASKS.values() for name, kind in verbs.items()}
+Command: Any = reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in VERBS.items()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the return value is the exit code.
+
+    0: done. 1: runs of a sweep have failed. 2: something given is wrong, or a file or disk refuses. 3: training cannot
+    go on. 70: a mistake of ours. 74: standard output could not be written. 130: interrupted.
+    """
+    configure_process()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with standard_streams() as output:
+        try:
+            code = _run(words, Terminal(stderr=True))
+        except SystemExit as end:  # flags that cannot be parsed, --help
+            code = end.code if isinstance(end.code, int) else 0
+        output.flush()
+        if output.error is None:
+            return code
+        say(Terminal(stderr=True), f"error: cannot write to standard output ({one_line(output.error)})")
+        return code or 74
+
+
+def _run(words: Sequence[str], errors: Console) -> int:
+    """The boundary: whatever a command raises becomes a sentence and an exit code."""
+    try:
+        _check_words(words)
+        if list(words) == ["--version"]:
+            say(Terminal(), _version())
+            return 0
+        if asks_for_help(words):
+            return show_help(words, TASKS, __doc__ or "", Terminal())
+        command = _parsed(words)
+        check_settings(command.verb if isinstance(command, Paper) else command)
+        if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
+            return command.launch(words, errors)
+        command.run(Terminal(quiet=is_silent()))
+        return 0
+    except InterruptedRun as error:
+        if not is_silent():
+            say(errors, f"{error}. {_way_on(words)}")
+        return 130
+    except KeyboardInterrupt:
+        say(errors, "interrupted")
+        return 130
+    except Exception as error:  # the last place where a person can be told in a sentence
+        if "--debug" in words:
+            raise
+        if isinstance(error, LostRank) and error.is_said:
+            return 3
+        sentence, code = _explained(error)
+        if is_silent():
+            time.sleep(PAUSE)  # rank 0 has most likely the same to say, and this process is ended meanwhile
+            sentence = f"rank {os.environ['RANK']}: {sentence}"
+        say(errors, sentence)
+        return code
+
+
+def _parsed(words: Sequence[str]) -> Any:
+    """The verb with its settings: those of --config, and of the command line, which win."""
+    kind = VERBS.get(words[0])
+    file = config_file(words)
+    if kind is None or file is None or not issubclass(kind, DataConfig):
+        return tyro.cli(Command, prog="icone", args=words, description=__doc__)
+    return tyro.cli(kind, prog=f"icone {words[0]}", args=words[1:], default=read_config(file, kind, Pretrain))
+
+
+def _version() -> str:
+    """What a report of a mistake should name, as the packages are installed: importing torch takes seconds."""
+    import platform
+    from importlib.metadata import version
+
+    from icone.recipe import RECIPE_VERSION
+
+    return (
+        f"icone {version('icone')} (recipe {RECIPE_VERSION}), torch {version('torch')}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+PAUSE = 5.0
+"""Seconds after which a rank speaks of its own error, if it is still there."""
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """What to tell a person about an error, and the exit code."""
+    if isinstance(error, InputError):
+        return f"error: {error}", 2
+    if isinstance(error, TrainingError):
+        return f"training stopped: {error}", 3
+    if isinstance(error, OSError) and (error.filename or error.errno in REFUSED_BY_THE_SYSTEM):
+        return f"error: {_refusal(error)}", 2
+    if is_out_of_memory(error):
+        return f"error: not enough memory ({one_line(error)})", 2
+    return (
+        f"error: this is a mistake of icone, not yours ({type(error).__name__}: {one_line(error)}). "
+        f"The traceback is in {_write_traceback(error)}: please report it",
+        70,
+    )
+
+
+REFUSED_BY_THE_SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
+
+
+def _refusal(error: OSError) -> str:
+    paths = " and ".join(os.fsdecode(name) for name in (error.filename, error.filename2) if name)
+    reason = error.strerror or one_line(error)
+    return f"cannot use {paths}: {reason}" if paths else reason
+
+
+def _write_traceback(error: Exception) -> str:
+    try:
+        number, name = tempfile.mkstemp(prefix="icone-traceback-", suffix=".txt")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError as refusal:
+        return f"nowhere, because the temporary folder refuses it ({one_line(refusal)}); --debug shows it"
+    return name
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse empty words, which would be taken for the current folder."""
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "" or (word.startswith("--") and word.endswith("=")):
+            flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")
+            raise InputError(f"{flag} is empty: give a value, or leave it out")
+
+
+def _way_on(words: Sequence[str]) -> str:
+    """How to go on with what was interrupted; how torchrun was called we do not know."""
+    if is_launched() and "ICONE_LAUNCHER" not in os.environ:
+        return "Go on with the same command and --resume"
+    return f"Go on with: {shlex.join(['icone', *_to_go_on(words)])}"
+
+
+def _to_go_on(words: Sequence[str]) -> list[str]:
+    if words[:1] in (["paper"], ["demo"]):  # a sweep goes on where it was, a demo begins again
+        return [*words]
+    return [*words] if "--resume" in words else [*(w for w in words if w != "--extend"), "--resume"]

@@ -1,0 +1,184 @@
+"""The verbs that look at what was learned and at what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from icone.terminal import say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Measure a run's encoder.
+
+    Geometry always; a linear probe and kNN where there are labels.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    labels: Path | None = None
+    """CSV with a column of file names or ids and a column `label`; samples without a row take no part in probes."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels; several hold 0 or 1 each (multi-label)."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: by their values, which is said."""
+    test: str | None = None
+    """An external test set: probes are trained on the run's data and tested on it."""
+    test_labels: Path | None = None
+    """CSV with the labels of the external test set (default: those it brings)."""
+    data: str | None = None
+    """Where the run's data lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    official_test: bool = False
+    """Test on the source's official test split."""
+    test_fraction: float = 0.2
+    """Share that tests the probes where the run held out nothing."""
+    label_fractions: tuple[float, ...] = ()
+    """Train probes on these shares of the labels too, several draws each, for example 0.01 0.1 0.5: how many labels
+    does pretraining save?"""
+    untrained: bool = True
+    """Measure the encoder before training too: what the verdict compares with."""
+    geometry_instances: int = 256
+    """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.evaluate import efficiency_table, evaluate, notes, result_table, score_sentences
+
+        result = evaluate(
+            self.run_folder,
+            data=self.data,
+            labels=self.labels,
+            label_column=self.label_column,
+            group_column=self.group_column,
+            task=self.task,
+            test=self.test,
+            test_labels=self.test_labels,
+            data_root=self.data_root,
+            official_test=self.official_test,
+            test_fraction=self.test_fraction,
+            label_fractions=self.label_fractions,
+            untrained=self.untrained,
+            geometry_instances=self.geometry_instances,
+            device=self.device,
+            cache=self.cache,
+            console=console,
+        )
+        console.print(result_table(result))
+        if (efficiency := efficiency_table(result)) is not None:
+            console.print(efficiency)
+        verdict = result["verdict"]
+        for text in (verdict["headline"], *verdict["evidence"], *score_sentences(result), verdict["advice"]):
+            if text:
+                say(console, text)
+        for note in notes(result):
+            say(console, f"note: {note}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Write one HTML page about a run, or several side by side.
+
+    It opens from disk, offline. A folder of `icone finetune` has a page too.
+    """
+
+    run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders; those that have not been evaluated are evaluated first. Or folders of `icone finetune`."""
+    out: Path = Path("report.html")
+    """The file to write."""
+    projections: tuple[Literal["umap", "tsne", "pca"], ...] = ("umap", "pca")
+    """Maps to choose from; t-SNE takes longest."""
+    table: Path | None = None
+    """CSV with a column of file names or ids; the map can be coloured by its other columns."""
+    thumbnails: bool = True
+    """Show pictures of the samples, which needs the data."""
+    data: str | None = None
+    """Where the data of the runs lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.report import report
+
+        target = report(
+            self.run_folders,
+            out=self.out,
+            projections=self.projections,
+            table=self.table,
+            thumbnails=self.thumbnails,
+            data=self.data,
+            data_root=self.data_root,
+            cache=self.cache,
+            console=console,
+        )
+        say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB): open it in a browser")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Save the pictures of evaluated runs as PDF and PNG."""
+
+    run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders."""
+    out: Path = Path("figures")
+    """Folder for the files."""
+    names: tuple[Literal["history", "geometry", "spectrum", "plane", "map", "confusion", "gallery"], ...] = ()
+    """Which ones (default: all that the runs have data for)."""
+    projection: Literal["umap", "tsne", "pca"] = "umap"
+    """Of the map."""
+    data: str | None = None
+    """Where the data of the runs lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.report import save_figures
+
+        paths = save_figures(
+            self.run_folders,
+            self.out,
+            self.names,
+            projection=self.projection,
+            data=self.data,
+            data_root=self.data_root,
+        )
+        for path in paths:
+            say(console, f"wrote {path}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheVerb:
+    """Show what is kept on disk of data; check it, or delete it."""
+
+    folder: Annotated[str, tyro.conf.Positional] = "auto"
+    """The folder that was given as `--cache` (auto: the user's cache folder)."""
+    check: bool = False
+    """Read everything and compare it with its checksums; delete what is damaged."""
+    clear: bool = False
+    """Delete everything."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.data.cache import upkeep
+
+        upkeep(self.folder, console, check=self.check, clear=self.clear)

@@ -1,0 +1,319 @@
+"""The verbs that come to an encoder: from a look at the data to a trained or fine-tuned run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from icone.config import DataConfig, EncoderConfig, FinetuneConfig, PretrainConfig
+from icone.errors import InputError
+from icone.terminal import Terminal, say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch:
+    """Download data sets by name.
+
+    An interrupted download goes on where it stopped, and checksums are verified.
+    """
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """`medmnist:NAME@SIZE`, `paper` (the 13 sets of the paper), `imagenette@160` (natural images, 10 classes)."""
+    data_root: Path | None = None
+    """Folder for the files (default: the medmnist package's own folder, the user's data folder for others)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from icone.data.fetch import fetch
+        from icone.paper.datasets import PAPER_2D, PAPER_3D
+
+        if not self.names:
+            raise InputError("say what to fetch: medmnist:NAME@SIZE, paper or imagenette@160")
+        paper = [f"medmnist:{name}@224" for name in PAPER_2D] + [f"medmnist:{name}@64" for name in PAPER_3D]
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        for name in [one for given in self.names for one in (paper if given == "paper" else [given])]:
+            with Progress(*columns, console=console, transient=True) as bar:
+                task = bar.add_task(name, total=None)
+                show = partial(_show_download, bar, task)
+                path, source = fetch(name, self.data_root, show)
+            root = f" --data-root {shlex.quote(str(self.data_root))}" if self.data_root and source == name else ""
+            say(console, f"{path} is there  (next: icone inspect {shlex.quote(source)}{root})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect(DataConfig, EncoderConfig):
+    """Say what would be understood of a data set, and what was guessed.
+
+    Nothing is trained. With --duplicates: list pairs of samples of a run that are nearly the same, and samples far from
+    all others.
+    """
+
+    source: Annotated[str, tyro.conf.Positional]
+    """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …; with
+    --duplicates a run folder."""
+    config: Path | None = None
+    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
+    json: bool = False
+    """Print it as JSON."""
+    duplicates: bool = False
+    """List near-duplicates and outliers among the samples of a run, by its encoder and a perceptual hash."""
+    data: str | None = None
+    """With --duplicates: where the run's data lies now, if it was moved."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    workers: int = 2
+    """Threads that read and decode files."""
+    cache: str = "auto"
+    """Folder that keeps what was found for `icone pretrain`, or `off`; auto: the user's cache folder."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        if self.duplicates:
+            self._list_duplicates(console)
+            return
+        if self.data is not None:
+            raise InputError("--data says where the data of a run lies: give --duplicates and a run folder too")
+        from icone.api.inspect import inspect
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data, as_json, *_ = (settings.pop(name) for name in ("source", "json", "debug", "duplicates", "data", "config"))
+        found = inspect(data, **settings, console=Terminal(quiet=True) if as_json else console)
+        if as_json:
+            say(console, json.dumps(found, indent=2))
+
+    def _list_duplicates(self, console: Console) -> None:
+        from icone.api.find_duplicates import duplicate_tables, find_duplicates
+
+        own = ("source", "config", "json", "duplicates", "data", "data_root", "device", "workers", "cache", "debug")
+        others = [f for f in dataclasses.fields(self) if f.name not in own and getattr(self, f.name) != f.default]
+        if others:
+            flags = ", ".join("--" + f.name.replace("_", "-") for f in others)
+            raise InputError(f"with --duplicates a run is read as it was trained: leave out {flags}")
+        result = find_duplicates(
+            self.source,
+            data=self.data,
+            data_root=self.data_root,
+            device=self.device,
+            cache=None if self.cache == "auto" else self.cache,
+            console=Terminal(quiet=True) if self.json else console,
+        )
+        if self.json:
+            say(console, json.dumps(result, indent=2))
+            return
+        for table in duplicate_tables(result):
+            console.print(table)
+        pairs, outliers = len(result["duplicates"]), len(result["outliers"])
+        say(console, f"{pairs} near-duplicate pairs and {outliers} outliers among {result['samples']} samples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanVerb(PretrainConfig):
+    """Say whether a run fits into memory and how long it takes.
+
+    A few steps on random samples find it out, in at most 20 s.
+    """
+
+    batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
+    """Instances per step; auto: what `icone pretrain --batch-size auto` would take."""
+    config: Path | None = None
+    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
+    json: bool = False
+    """Print it as JSON."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: `plan` does it, and its errors look like all others."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.plan import plan
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
+        found = plan(**settings, console=Terminal(quiet=True) if self.json else console)
+        if self.json:
+            say(console, json.dumps(found, indent=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrain(PretrainConfig):
+    """Train an encoder on a folder of images or volumes, unlabelled."""
+
+    batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
+    """Instances per step; auto: 16, as many of them at a time as fit into memory (--micro-batch), which a few steps on
+    random samples find out, and activation checkpointing where one does not fit. `icone plan` shows it."""
+    out: Path | None = None
+    """The run folder (default: runs/ and the name of the source)."""
+    config: Path | None = None
+    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
+    resume: bool = False
+    """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads, long
+    runs on a GPU with --engine captured only."""
+    extend: bool = False
+    """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
+    adjust: bool = False
+    """With --resume: go on from the last saved state with another --lr, --weight-decay or --clip-gradient."""
+    seeds: int = 1
+    """Train this many runs with consecutive seeds into the folders seed-0, seed-1, … of out; with the captured engine
+    side by side."""
+    devices: int = 1
+    """Train this one run on so many GPUs of this machine, or in so many processes on the CPU: each takes its share of
+    every batch, so that --batch-size counts the samples of all."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
+
+    def launch(self, words: Sequence[str], errors: Console) -> int:
+        """Start the processes that share the run; the result is their exit code."""
+        from icone.training.launcher import launch
+
+        if self.seeds > 1:
+            raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
+        if self.batch_size == "auto":
+            raise InputError("--batch-size auto plans for one process: give a number with --devices")
+        if self.batch_size < self.devices:
+            raise InputError(
+                f"{self.devices} processes share every batch, and --batch-size is {self.batch_size}: "
+                f"give --batch-size {self.devices} or more, or fewer --devices"
+            )
+        return launch(words, self.devices, self.device, lambda text: say(errors, text))
+
+    def run(self, console: Console) -> None:
+        from icone.api.closing_summary import pretraining_summary, summary_of_many
+        from icone.api.pretrain import default_folder, pretrain, pretrain_many
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
+        if self.seeds > 1:
+            if self.extend or self.adjust:
+                raise InputError(
+                    "--extend and --adjust continue one run: give its folder with --out and leave --seeds out"
+                )
+            if self.batch_size == "auto":
+                raise InputError("--batch-size auto plans for one run: give a number with --seeds (`icone plan`)")
+            seeds = range(self.seed, self.seed + self.seeds)
+            folder = self.out or default_folder(self.source)
+            configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]
+            outs = [folder / f"seed-{seed}" for seed in seeds]
+            runs = pretrain_many(configs, outs, resume=self.resume, console=console)
+            say(console, "\n".join(summary_of_many(runs)))
+            return
+        run = pretrain(
+            **settings, out=self.out, resume=self.resume, extend=self.extend, adjust=self.adjust, console=console
+        )
+        say(console, "\n".join(pretraining_summary(run)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetune(FinetuneConfig):
+    """Train a run's encoder with labels.
+
+    Beside it stand its linear probe and the same network from scratch.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder; it stays as it is."""
+    labels: Path | None = None
+    """CSV with a column of file names or ids and a column `label` (default: those of the run or its source)."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels; several hold 0 or 1 each (multi-label)."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: by their values, which is said."""
+    test: str | None = None
+    """An external test set: what is trained on the run's data is tested on it."""
+    test_labels: Path | None = None
+    """CSV with the labels of the external test set (default: those it brings)."""
+    official_test: bool = False
+    """Test on the source's official test split."""
+    test_fraction: float = 0.2
+    """Share that tests where the run held out nothing."""
+    scratch: bool = True
+    """Fine-tune the same network from random weights too, to compare with."""
+    out: Path | None = None
+    """The folder to write (default: the run's name and -finetuned)."""
+    resume: bool = False
+    """Go on after an interruption, with the last finished epoch."""
+    data: str | None = None
+    """Where the run's data lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: `finetune` does it, and its errors look like all others."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.closing_summary import finetuning_summary
+        from icone.api.finetune import finetune
+        from icone.api.finetune_table import finetune_sentences, finetune_table
+
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        folder, data, _ = (settings.pop(name) for name in ("run_folder", "data", "debug"))
+        found = finetune(folder, data, **settings, console=console)
+        result = found.result
+        console.print(finetune_table(result))
+        for text in (result["data"]["note"], *finetune_sentences(result)):
+            say(console, text)
+        for note in result["data"]["notes"]:
+            say(console, f"note: {note}")
+        say(console, "\n".join(finetuning_summary(found.folder, found.history)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Methods:
+    """List the methods, or explain the options of one.
+
+    The list says what prevents collapse, the smallest batch, whether labels are needed, and the cost.
+    """
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """Show the options of this method."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.methods.capabilities import method_table, option_table
+
+        console.print(method_table() if self.name is None else option_table(self.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Pretrain on generated volumes and images, and show what it changed.
+
+    Both train at batch size 1.
+    """
+
+    out: Path = Path("runs/demo")
+    """Folder for the two runs; replaced if it holds an earlier demo."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.demo import demo
+
+        demo(self.out, console)
+
+
+def _show_download(bar: Any, task: Any, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total or None)

@@ -1,0 +1,161 @@
+"""The verbs that use an encoder: features, predictions, files for other tools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from icone.terminal import say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed:
+    """Write the features of every sample, with ids and paths."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    source: Annotated[str | None, tyro.conf.Positional] = None
+    """What to embed (default: the run's own data)."""
+    data: str | None = None
+    """Where the run's own data lies now, if it was moved."""
+    out: Path | None = None
+    """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy); by tiles also .zarr, a map of features
+    that lies over the image (default: embeddings.parquet, by tiles features.zarr)."""
+    labels: Path | None = None
+    """CSV with labels that are carried along (default: those of the run, for its own data)."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels."""
+    group_column: str | None = None
+    """Column of the groups."""
+    projections: tuple[Literal["umap", "tsne", "pca"], ...] = ()
+    """Add two coordinates of each of these maps."""
+    dense: bool = False
+    """Write the feature maps before pooling, (channels, *grid) for every sample, to an .npz file."""
+    tiles: bool = False
+    """Cut huge images or volumes into tiles of the size that the encoder takes; a run that was trained by tiles does so
+    without being told."""
+    stride: int | None = None
+    """From one tile to the next, in pixels or voxels (default: that of the run, or the edge of a tile)."""
+    components: int | None = None
+    """Write this many principal components to the map, instead of all features."""
+    memory_gb: float | None = None
+    """Prepared samples are kept in memory up to this size (default: that of the run, or half of what is free)."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    skip_unreadable: bool = False
+    """Leave out files that cannot be read, and list them."""
+    batch_size: int = 16
+    """Samples that pass through the network at a time."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.embed import embed
+        from icone.run import Run
+
+        by_tiles = self.tiles or Run.open(self.run_folder).config.tiles is not None
+        out = self.out or Path("features.zarr" if by_tiles and not self.dense else "embeddings.parquet")
+        table = embed(
+            self.run_folder,
+            self.source,
+            data=self.data,
+            labels=self.labels,
+            label_column=self.label_column,
+            group_column=self.group_column,
+            projections=self.projections,
+            out=out,
+            dense=self.dense,
+            tiles=self.tiles,
+            stride=self.stride,
+            components=self.components,
+            memory_gb=self.memory_gb,
+            data_root=self.data_root,
+            skip_unreadable=self.skip_unreadable,
+            batch_size=self.batch_size,
+            device=self.device,
+            cache=self.cache,
+            console=console,
+        )
+        features = table.filter(regex=r"^f\d+$").shape[1]
+        what = "feature maps" if self.dense else f"embeddings of {features} features"
+        if out.suffix == ".zarr":
+            say(console, f"wrote a map of the features of {len(table)} tiles to {out}, and a picture of it beside it")
+            return
+        also = [column for column in ("label", "group", "split") if column in table]
+        say(
+            console,
+            f"wrote {len(table)} {what} to {out}" + (f", with {', '.join(also)}" if also else ""),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict:
+    """Write what a fine-tuned network says about every sample."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """A folder of `icone finetune`."""
+    source: Annotated[str | None, tyro.conf.Positional] = None
+    """What to predict (default: the data of the run)."""
+    out: Path = Path("predictions.csv")
+    """The file to write: .csv or .parquet."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    skip_unreadable: bool = False
+    """Leave out files that cannot be read, and list them."""
+    batch_size: int = 16
+    """Samples that pass through the network at a time."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.predict import predict
+
+        table = predict(
+            self.folder,
+            self.source,
+            out=self.out,
+            data_root=self.data_root,
+            skip_unreadable=self.skip_unreadable,
+            batch_size=self.batch_size,
+            device=self.device,
+            cache=self.cache,
+            console=console,
+        )
+        say(console, f"wrote {len(table)} predictions to {self.out}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a run's encoder for other tools.
+
+    These are timm, torch.export, ONNX, the Hugging Face Hub, MONAI and nnU-Net.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """A run folder."""
+    format: Literal["timm", "torch", "onnx", "hub", "monai", "nnunet"]
+    """timm, hub, monai: a folder; torch: a .pt2 file; onnx: an .onnx file; nnunet: a .pth file."""
+    out: Path | None = None
+    """The file or folder to write (default: named after the run and the format)."""
+    licence: str = "unknown"
+    """For the model card, as the Hub names licences, for example apache-2.0."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self, console: Console) -> None:
+        from icone.api.export import export
+
+        target = export(self.run_folder, self.format, self.out, licence=self.licence)
+        say(console, f"wrote {target}  (in Python: icone.from_export({str(target)!r}))")

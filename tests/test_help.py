@@ -1,0 +1,103 @@
+"""`--help` of every verb at 80 columns, and settings that come from a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+import pytest
+import tyro
+
+from icone.cli import TASKS, VERBS, Command, main
+from icone.cli.config_file import read_config
+from icone.cli.examples import EXAMPLES
+from icone.cli.help_text import PRETRAIN_GROUPS
+from icone.cli.learn import Pretrain
+from icone.config import ImageViews, PretrainConfig, from_json, to_json, to_toml
+from icone.paper.commands import Paper
+
+NAMES = ["", *VERBS, *(f"paper {name}" for name in Paper.VERBS)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_fits_into_80_columns_and_ends_with_examples(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*name.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(EXAMPLES[name]) >= 2
+    commands = [f"  {command}" for _, command in EXAMPLES[name]]
+    assert [line for line in lines[lines.index("Examples") :] if line in commands] == commands
+    kind = Paper.VERBS[name.split()[1]] if " " in name else VERBS.get(name)
+    if kind is not None and kind is not Paper:  # every flag that tyro takes is shown
+        flags = {field.name.replace("_", "-") for field in dataclasses.fields(kind)} - {"pipeline"}
+        shown = "\n".join(lines)
+        positional = {"source", "names", "run-folder", "run-folders", "folder", "name", "experiments"}
+        assert all(f"--{flag}" in shown for flag in flags - positional)
+
+
+def test_every_setting_of_pretrain_has_a_group() -> None:
+    grouped = [name for names in PRETRAIN_GROUPS.values() for name in names]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == {field.name for field in dataclasses.fields(Pretrain)} - {"pipeline"}
+    assert {name for verbs in TASKS.values() for name in verbs} == set(VERBS)
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("", "paper")])
+def test_examples_parse(name: str) -> None:
+    for _, command in EXAMPLES[name]:
+        words = shlex.split(command)
+        if "--config" not in words:  # those are tested below
+            assert words[0] == "icone"
+            assert tyro.cli(Command, prog="icone", args=words[1:]) is not None
+
+
+def test_settings_survive_a_toml_file(tmp_path: Path) -> None:
+    """By the reader of TOML in the standard library, for texts that need escapes too."""
+    config = PretrainConfig(
+        source='a "scan"\\ü\n', window=(-160, 240), include=("*.png",), image_views=ImageViews(blur=0), lr=1e-7
+    )
+    file = tmp_path / "config.toml"
+    text = to_toml(config)
+    assert text is not None
+    file.write_text(text, encoding="utf-8")
+    read = read_config(file, Pretrain, Pretrain)
+    plain = {field.name: getattr(read, field.name) for field in dataclasses.fields(PretrainConfig)}
+    assert to_json(PretrainConfig(**plain)) == to_json(config)
+    assert from_json(to_json(config)) == config
+    assert to_toml(dataclasses.replace(config, source="object:ndarray")) is None
+    assert to_toml(dataclasses.replace(config, labels=Path("\udcff.csv"))) is None
+
+
+def test_a_run_is_repeated_by_its_file_and_flags_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pretrain", "synthetic:gaussians", "--subset", "40", "--features", "4", "--epochs", "1"]
+    assert main([*words, "--out", str(tmp_path / "a")]) == 0
+    printed = "command   icone pretrain synthetic:gaussians --epochs 1 --features 4 --subset 40"
+    assert printed in capsys.readouterr().out.splitlines()
+    again = ["pretrain", "--config", str(tmp_path / "a" / "config.toml"), "--out"]
+    assert main([*again, str(tmp_path / "b"), "--seed", "3"]) == 0
+    first, second = ((tmp_path / name / "config.toml").read_text() for name in "ab")
+    assert second == first.replace("seed = 0\n[", "seed = 3\n[").replace("\nseed = 0", "\nseed = 3")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("epoch = 3", "did you mean epochs"),
+        ("[image_views]\nblurr = 1", "did you mean image_views.blur"),
+        ("image_views = 3", "must be a table"),
+        ("epochs = '3'", "--epochs must be a whole number"),
+        ("epochs = 0", "--epochs must be at least 1"),
+        ("epochs =", "is no TOML file"),
+    ],
+)
+def test_a_wrong_file_is_named(text: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    assert main(["plan", "scans", f"--config={file}"]) == 2
+    message = capsys.readouterr().err
+    assert reason in message
+    assert "mine.toml" in message
