@@ -20,11 +20,11 @@ from icone.report.content import (
     gallery_queries,
     history_columns,
     live_samples,
-    run_names,
 )
 from icone.report.samples import Column, Samples, evaluate_command, read_samples
 from icone.report.thumbnails import picture_of
 from icone.run import Run, replacing
+from icone.seeds import run_names
 from icone.validation import check_arguments, check_folder
 
 with optional("report", "drawing figures"):
