@@ -15,10 +15,11 @@ from icone.config import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.duplicates import Found, find_near_duplicates
-from icone.evaluation.metrics import METRICS, UNTRAINED, metric_value, metrics_shown, sentence_case
+from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown, sentence_case
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
 from icone.report.data_content import EXAMPLES, data_content
+from icone.report.probe_content import efficiency_content, probe_content
 from icone.report.samples import (
     Column,
     Samples,
@@ -84,8 +85,8 @@ def run_content(
         },
         "map": shown,
         "duplicates": _duplicates(found),
-        "probes": _probes(result),
-        "label_efficiency": _label_efficiency(result.get("label_efficiency")),
+        "probes": probe_content(result),
+        "label_efficiency": efficiency_content(result.get("label_efficiency")),
         "provenance": provenance(run),
     }
 
@@ -239,56 +240,6 @@ def gallery_queries(labels: Sequence[str], count: int = QUERIES) -> list[int]:
         turns[label] = turns.get(label, 0) + 1
         order.append((turns[label], position))
     return [position for _, position in sorted(order)[:count]]
-
-
-def _probes(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The probes of the trained encoder, each with that of the untrained one, and intervals of its classes."""
-    trained, untrained = result["trained"], result.get("untrained", {})
-    found = [metric for metric in METRICS.values() if metric.probe == metric.name and metric.name in trained]
-    return [
-        {
-            "name": metric.short,
-            **trained[metric.name],
-            "class_intervals": class_intervals(trained[metric.name]),
-            "untrained": untrained.get(metric.name),
-        }
-        for metric in found
-    ]
-
-
-def class_intervals(probe: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """Wilson's 95 % interval (1927) of the share of test samples of each class that are right.
-
-    >>> low, high = class_intervals({"classes": ["a"], "confusion": [[5]]})["a"]
-    >>> round(low, 3), round(high, 3)
-    (0.566, 1.0)
-    """
-    from scipy.stats import binomtest
-
-    intervals = {}
-    for i, name in enumerate(probe.get("classes", [])):
-        counts = probe["confusion"][i]
-        if total := sum(counts):
-            found = binomtest(counts[i], total).proportion_ci(method="wilson")
-            intervals[name] = float(found.low), float(found.high)
-    return intervals
-
-
-def _label_efficiency(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Curves of score over share of the labels, one for every probe and encoder, and the sentence on what is saved."""
-    if found is None:
-        return None
-    curves = [
-        {"probe": METRICS[probe].axis, "encoder": encoder, "scale": METRICS[probe].scale, "points": points}
-        for encoder, probes in found["points"].items()
-        for probe, points in probes.items()
-    ]
-    return {
-        "curves": curves,
-        "text": found["saved"].get("text", ""),
-        "labels": found["labels"],
-        "draws": found["draws"],
-    }
 
 
 def provenance(run: Run) -> dict[str, Any]:

@@ -54,6 +54,8 @@ const find = (selector) => document.querySelector(selector);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const words = (name) => name.replaceAll("_", " ");
 const counted = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
+// A long name breaks where a reader would break it: after _ / . -
+const breakable = (text) => String(text).split(/(?<=[_/.-])(?=.)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 // Plotly reads a little HTML in its texts: escape what is not ours.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 

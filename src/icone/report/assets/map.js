@@ -100,7 +100,7 @@ class Panel {
       customdata: group.points, hoverinfo: "none", showlegend: false, visible: !this.hidden.has(group.name),
       marker: group.colour
         ? { color: group.colour, symbol: group.symbol, size, opacity: 0.85 }
-        : { color: this.column.values, colorscale: "Cividis", size, opacity: 0.9, showscale: true, colorbar: { thickness: 12, outlinewidth: 0, len: 0.85, y: 0, yanchor: "bottom" } },
+        : { color: this.column.values, colorscale: "Cividis", size, opacity: 0.9, line: { width: 0.5, color: css("--quiet") }, showscale: true, colorbar: { thickness: 12, outlinewidth: 0, len: 0.85, y: 0, yanchor: "bottom" } },
       selectedpoints: this.#selected(group), unselected: { marker: { opacity: 0.12 } },
     }));
     traces.push({

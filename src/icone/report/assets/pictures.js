@@ -40,7 +40,7 @@ function tile(run, point, query, height, act, name = null) {
   const mark = { same: "✓ ", other: "✗ " }[kind] ?? "";
   const caption = name ?? mark + (labels?.[point] || run.map.ids[point]);
   return make("button", { type: "button", class: `tile ${name ? "" : kind}`, title: run.map.ids[point], on: { click: act } },
-    thumbnail(run, point, height), make("small", { text: caption }));
+    thumbnail(run, point, height), make("small", {}, ...breakable(caption)));
 }
 
 // ---- what was read ----

@@ -33,7 +33,7 @@ function classes(run) {
     scores(["probe", ...named("balanced accuracy"), "95 % interval", ...named("accuracy"), ...named("AUROC")], overall, "Scores of the probes"),
     make("h3", { text: "By class" }), scores(["class", "train", "test", ...headings], rows, "Scores by class"), ...probeNotes(run),
     make("h3", { text: "Confusion matrix of the linear probe" }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }),
-    make("div", { class: "runs" }, ...(first.untrained ? [confusion(first.untrained, "untrained")] : []), confusion(first, has ? "trained" : ""))];
+    make("div", { class: first.classes.length > 10 ? "" : "runs" }, ...(first.untrained ? [confusion(first.untrained, "untrained")] : []), confusion(first, has ? "trained" : ""))];
 }
 // On the page of fine-tunings the probes are networks.
 function classNetworks(run) {
@@ -73,10 +73,11 @@ function multilabelNetworks(run) {
   return [make("p", { class: "help", text: `AUROC of every label, on ${first.samples.test} test samples.` }), scores(["label", "have it, train / test", ...run.probes.map((p) => p.name)], rows, "Scores by label")];
 }
 function regression(run) {
+  const named = (p) => p.name.replace(", R²", ""); // which is a column here
   const row = (p, name) => [name, three(p.r2), range(p.interval, three), three(p.spearman), p.mean_absolute_error.toPrecision(3)];
-  const rows = run.probes.flatMap((p) => [...(p.untrained ? [row(p.untrained, `${p.name}, untrained`)] : []), row(p, p.untrained ? `${p.name}, trained` : p.name)]);
+  const rows = run.probes.flatMap((p) => [...(p.untrained ? [row(p.untrained, `${named(p)}, untrained`)] : []), row(p, p.untrained ? `${named(p)}, trained` : named(p))]);
   const [first] = run.probes, charts = make("div", { class: "charts" });
-  const { samples } = first, all = [first.untrained, first].filter(Boolean).flatMap((p) => [...p.true, ...p.predicted]), ends = [Math.min(...all), Math.max(...all)];
+  const { samples } = first, all = [first.untrained, first].filter(Boolean).flatMap((p) => [...p.true, ...p.predicted]), low = Math.min(...all), high = Math.max(...all), ends = [low - (high - low) / 20, high + (high - low) / 20];
   const scatter = (p, which) => chart(charts, `${data.kind ? first.name : "Ridge probe"}${which}: predicted against true`, [
     { type: "scatter", mode: "markers", x: p.true, y: p.predicted, marker: { size: 5, color: COLOURS[0] }, title: "test samples" },
     { type: "scatter", mode: "lines", x: ends, y: ends, line: { color: css("--quiet"), dash: "dot", width: 1 }, unnamed: true }],
