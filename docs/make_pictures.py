@@ -30,7 +30,7 @@ SETTINGS = {
 }  # fmt: skip
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars", "--use-angle=swiftshader")
 CLICK = """
-const plot = document.querySelector(".map-plot"), field = document.querySelector("input[type=search]");
+const field = document.querySelector("input[type=search]");
 field.value = document.querySelector("#gallery .tile").title;
 field.dispatchEvent(new Event("input"));
 """
@@ -72,8 +72,8 @@ class Camera:
 
     def take(self, name: str, selector: str, height: int) -> None:
         """Save the page from the top of an element down, with few colours, so that the file is small."""
-        find = "const b = document.querySelector(arguments[0]).getBoundingClientRect(); return [b.top + scrollY, innerWidth]"
-        top, width = self.browser.execute_script(find, selector)
+        where = "return [document.querySelector(arguments[0]).getBoundingClientRect().top + scrollY, innerWidth]"
+        top, width = self.browser.execute_script(where, selector)
         clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
         settings = {"format": "png", "captureBeyondViewport": True, "clip": clip}
         shot = self.browser.execute_cdp_cmd("Page.captureScreenshot", settings)
