@@ -16,7 +16,9 @@ import tempfile
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-EXAMPLE = re.compile(r"(<!-- example.*?```sh\n)(?P<commands>.*?)(```\n<!-- output -->\n)(?P<output>.*?)(<!-- end)", re.S)
+EXAMPLE = re.compile(
+    r"(<!-- example.*?```sh\n)(?P<commands>.*?)(```\n<!-- output -->\n)(?P<output>.*?)(<!-- end)", re.S
+)
 
 
 def commands(text: str) -> list[str]:

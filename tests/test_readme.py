@@ -21,7 +21,8 @@ from icone.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 _spec = importlib.util.spec_from_file_location("make_readme", ROOT / "docs" / "make_readme.py")
-assert _spec is not None and _spec.loader is not None
+assert _spec is not None
+assert _spec.loader is not None
 make_readme = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make_readme)
 
@@ -30,7 +31,12 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     """With one epoch, fewer digits, and no UMAP, whose compiler takes longest."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    shorter = {"--epochs 10": "--epochs 1", "[500:]": "[60:140]", "500": "60", "--out report.html": "--out report.html --projections pca"}
+    shorter = {
+        "--epochs 10": "--epochs 1",
+        "[500:]": "[60:140]",
+        "500": "60",
+        "--out report.html": "--out report.html --projections pca",
+    }
     for command in make_readme.commands(README):
         for long, short in shorter.items():
             command = command.replace(long, short)
@@ -69,7 +75,7 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(icone, "Embedder", partial(icone.Embedder, encoder="test_vit", settings={"size": 16}))
     code = re.findall(r"```python\n(.*?)```", README, re.S)
     assert len(code) == 1
-    names = {
+    names: dict[str, Any] = {
         "images": images,
         "labels": labels,
         "my_network": nn.Sequential(nn.Flatten(), nn.LazyLinear(8)),
