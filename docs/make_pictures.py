@@ -1,4 +1,4 @@
-"""Makes the pictures of the report page in docs/images from generated data: `python docs/make_pictures.py`.
+"""Makes the pictures of the report page in docs/pictures from generated data: `python docs/make_pictures.py`.
 
 Three seeds are trained on generated cells (a few minutes on two cores), evaluated and reported; a headless Chromium
 with its driver takes the pictures. The runs stay in the folder that `--runs` names, and are not trained again.
@@ -21,7 +21,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import icone
 from icone.config import PretrainConfig
 
-IMAGES = Path(__file__).parent / "images"
+PICTURES = Path(__file__).parent / "pictures"
 SEEDS = 3
 MOST_BYTES = 150_000
 SETTINGS = {
@@ -78,7 +78,7 @@ class Camera:
         settings = {"format": "png", "captureBeyondViewport": True, "clip": clip}
         shot = self.browser.execute_cdp_cmd("Page.captureScreenshot", settings)
         image = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
-        target = IMAGES / f"{name}.png"
+        target = PICTURES / f"{name}.png"
         image.quantize(96, dither=Image.Dither.NONE).save(target, optimize=True)
         size = target.stat().st_size
         print(f"wrote {target} ({size / 1000:.0f} kB)")
@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, help="keep the runs here, or take those that are here")
     given = parser.parse_args().runs
-    IMAGES.mkdir(exist_ok=True)
+    PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         one, seeds = make_pages(given or Path(temporary))
         camera = Camera(Path(temporary) / "profile")
