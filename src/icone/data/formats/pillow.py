@@ -23,7 +23,8 @@ def read_image(path: Path) -> Sample:
             if isinstance(image, PngImageFile) and _is_16_bit_colour(image):
                 array = _decode_16_bit_colour(path)
             else:
-                array = pixels(ImageOps.exif_transpose(image))
+                ImageOps.exif_transpose(image, in_place=True)
+                array = pixels(image)
             return Sample(array, is_colour=len(array) == 3)
     except UnidentifiedImageError as error:
         raise InputError("its content is not an image, whatever its name says") from error
