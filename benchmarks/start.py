@@ -1,6 +1,6 @@
 """Processor seconds of a run before its first step, per 10,000 samples: many small files, and one large array.
 
-    python benchmarks/start.py            # 20,000 PNGs and an .npz of 100,000 images of 28 × 28, about two minutes
+    python benchmarks/start.py            # 20,000 PNGs and an .npz of 100,000 images of 28 × 28
     python benchmarks/start.py --smoke
 
 Every start is a process of its own: without a cache, with an empty one (first), with a filled one (second). Seconds are
