@@ -101,13 +101,13 @@ def method_table() -> Table:
         "+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes. passes: how often --micro-batch encodes a "
         "sample to get the gradient of the whole batch; 2: again, with the gradient of its features"
     )
-    table = Table(box=box.SIMPLE, caption=caption)
+    table = Table(box=box.SIMPLE, caption=caption, pad_edge=False, collapse_padding=True)
     table.add_column("method", no_wrap=True)
     table.add_column("what prevents collapse")
     table.add_column("min B", justify="right")
     table.add_column("passes", justify="right")
     table.add_column("labels", no_wrap=True)
-    table.add_column("+parameters", justify="right", no_wrap=True)
+    table.add_column("+weights", justify="right", no_wrap=True)
     table.add_column("+memory", justify="right", no_wrap=True)
     for row in capabilities():
         labels = "needed" if row.needs_labels else "none"

@@ -68,7 +68,7 @@ class IConE(Anchored):
     where a step on this device cannot afford all pairs.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
     """
 
     name: ClassVar[str] = "icone"

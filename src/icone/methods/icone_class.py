@@ -19,7 +19,7 @@ class IConEClass(Method):
     It is IConE with a table of C anchors that is addressed by label.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
     """
 
     name: ClassVar[str] = "icone_class"

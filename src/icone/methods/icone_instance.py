@@ -24,7 +24,7 @@ class IConEInstance(Anchored):
     its class alike, its own among them. As printed ("pulls views toward same-class anchors") `class_share` is 1.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
     """
 
     name: ClassVar[str] = "icone_instance"
