@@ -1,7 +1,11 @@
-"""Makes the pictures of the report page in docs/pictures from generated data: `python docs/make_pictures.py`.
+"""Makes the pictures of the report page in docs/pictures.
 
-Three seeds are trained on generated cells (a few minutes on two cores), evaluated and reported; a headless Chromium
-with its driver takes the pictures. The runs stay in the folder that `--runs` names, and are not trained again.
+    python docs/make_readme.py --keep FOLDER
+    python docs/make_pictures.py FOLDER/report.html [--runs RUNS]
+
+The first page is that of README.md's example. For the page of several seeds three are trained on generated cells (a few
+minutes on two cores); they stay in the folder that `--runs` names, and are not trained again. A headless Chromium with
+its driver takes the pictures.
 """
 
 from __future__ import annotations
@@ -36,18 +40,15 @@ field.dispatchEvent(new Event("input"));
 """
 
 
-def make_pages(runs: Path) -> tuple[Path, Path]:
-    """Train what is not there yet; the page of one run, and that of all seeds."""
+def make_page(runs: Path) -> Path:
+    """Train what is not there yet; the page of all seeds."""
     folders = [runs / "cells" / f"seed-{seed}" for seed in range(SEEDS)]
     if not all(icone.Run(folder).exists() for folder in folders):
         icone.pretrain_many([PretrainConfig(**SETTINGS, seed=seed) for seed in range(SEEDS)], folders)
     for folder in folders:
         if icone.Run(folder).result is None:
             icone.evaluate(folder, label_fractions=(0.05, 0.2, 0.5))
-    one, all_seeds = runs / "one.html", runs / "seeds.html"
-    icone.report([folders[0]], out=one)
-    icone.report([runs / "cells"], out=all_seeds, projections=("pca",))
-    return one, all_seeds
+    return icone.report([runs / "cells"], out=runs / "seeds.html", projections=("pca",))
 
 
 class Camera:
@@ -87,11 +88,12 @@ class Camera:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("page", type=Path, help="the page of one run")
     parser.add_argument("--runs", type=Path, help="keep the runs here, or take those that are here")
-    given = parser.parse_args().runs
+    given = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        one, seeds = make_pages(given or Path(temporary))
+        one, seeds = given.page, make_page(given.runs or Path(temporary))
         camera = Camera(Path(temporary) / "profile")
         camera.open(one, 1280, "light")
         camera.take("report", "body", 1010)

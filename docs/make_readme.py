@@ -1,6 +1,6 @@
 """Run the example of README.md in an empty folder, and write what it printed into README.md.
 
-    python docs/make_readme.py          # about five minutes on two cores
+    python docs/make_readme.py [--keep FOLDER]         # about five minutes on two cores
 
 The commands stand in README.md behind `<!-- example … -->`. Of a training only the closing summary is shown, of an
 evaluation the sentences below its table.
@@ -8,11 +8,13 @@ evaluation the sentences below its table.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -50,6 +52,9 @@ def shown(command: str, output: str) -> list[str]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", type=Path, help="an empty folder for the run and its report")
+    keep: Path | None = parser.parse_args().keep
     text = README.read_text()
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -57,7 +62,7 @@ def main() -> None:
         "XDG_CACHE_HOME": tempfile.mkdtemp(),
     }
     output: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if keep is None else nullcontext(keep) as folder:
         for command in commands(text):
             print(f"$ {command}", flush=True)
             said = subprocess.run(
