@@ -42,7 +42,7 @@ check: setup
 
 # The site, in build/docs/index.html; runs the scripts of examples/gallery. A test builds it without running them.
 docs: setup
-	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going docs build/docs
 
 bench: setup
 	$(BIN)/python benchmarks/diversity.py

@@ -16,7 +16,6 @@ html_title = f"icone {version}"
 extensions = [
     "myst_parser",  # pages are Markdown, as a Git host shows them
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",  # runs examples/gallery
     "sphinx_copybutton",
     "api_reference",  # _extensions/
@@ -31,11 +30,10 @@ nitpick_ignore_regex = [("py:class", r".*")]
 myst_heading_anchors = 3  # page.md#heading
 myst_enable_extensions = ["fieldlist"]
 
-default_role = "code"
+highlight_language = "none"  # of fences that name none: output and commands
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-autosummary_generate = False
 add_module_names = False
 python_maximum_signature_line_length = 100
 
@@ -60,4 +58,4 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False

@@ -47,28 +47,35 @@ def expand(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def directives(module: str, names: list[str]) -> str:
     """A table of all names with their first sentences, then each with its whole docstring."""
-    lines = ["```{eval-rst}", ".. autosummary::", "", *(f"   ~{module}.{name}" for name in names), ""]
+    lines = ["```{eval-rst}", ".. list-table::", "   :widths: auto", ""]
     for name in names:
-        lines += [*entry(module, name), ""]
+        text = " ".join(docstring(module, name)[0])
+        sentence = re.match(r"(`[^`]*`|[^`])+?(?=[.:;]\s|[.:]?$)", text)  # no end of a sentence is inside code
+        assert sentence is not None, text
+        lines += [f"   * - :py:obj:`~{module}.{name}`", f"     - {inline(sentence[0])}."]
+    for name in names:
+        lines += ["", *entry(module, name)]
     return "\n".join([*lines, "```"])
 
 
 def entry(module: str, name: str) -> list[str]:
     """The directive of one name, or a reference to where the same object is documented."""
     value = lookup(module, name)
+    heading = [f".. py:data:: {name}", f"   :module: {module}"]
     before = HOMES[: HOMES.index(module)] if module in HOMES else HOMES
     for home in before:
         if name in public_names(home) and lookup(home, name) is value:
-            return [f".. py:data:: {module}.{name}", "", f"   The same as :py:obj:`{home}.{name}`."]
+            return [*heading, "", f"   The same as :py:obj:`{home}.{name}`."]
     if inspect.isclass(value):
         kind = "autoexception" if issubclass(value, Exception) else "autoclass"
         signature = "()" if module == "icone.config" else ""  # fields stand below it, each with its default
-        return [f".. {kind}:: {module}.{name}{signature}", "   :members:", "   :show-inheritance:"]
+        bases = ["   :show-inheritance:"] if value.__bases__ != (object,) else []
+        return [f".. {kind}:: {module}.{name}{signature}", "   :members:", *bases]
     if inspect.isroutine(value):
         return [f".. autofunction:: {module}.{name}"]
-    text = [f"   {line}" for line in rst(constant_docstring(module, name, value))]
+    text = [f"   {line}" for line in rst([line for part in docstring(module, name) for line in [*part, ""]])]
     shown = [f"   :value: {value!r}"] if isinstance(value, int | float | str) else []
-    return [f".. py:data:: {module}.{name}", *shown, "", *text]
+    return [*heading, *shown, "", *text]
 
 
 def lookup(module: str, name: str) -> Any:
@@ -77,13 +84,16 @@ def lookup(module: str, name: str) -> Any:
     return value.report if inspect.ismodule(value) else value
 
 
-def constant_docstring(module: str, name: str, value: object) -> list[str]:
-    """The docstring of a constant, from the module below that defines it."""
+def docstring(module: str, name: str) -> list[list[str]]:
+    """The paragraphs of a docstring; that of a constant stands below its definition, in a module below."""
+    value = lookup(module, name)
+    if (inspect.isclass(value) or inspect.isroutine(value)) and (text := inspect.getdoc(value)):
+        return list(paragraphs(text.splitlines()))
     below = [other for other in sys.modules if other == module or other.startswith("icone.")]
     for other in sorted(below, key=lambda other: not other.startswith(module)):
         if vars(sys.modules[other]).get(name) is value and name in (found := constants(other)):
-            return found[name]
-    raise ValueError(f"{module}.{name} has no docstring: write one below its definition")
+            return list(paragraphs(found[name]))
+    raise ValueError(f"{module}.{name} has no docstring: write one")
 
 
 def markdown_to_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -68,7 +68,8 @@ def navigation(text: str) -> str:
     toctrees = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title = section.partition("\n")[0]
-        pages = [link[2] for link in LINK.finditer(section) if link[2].endswith((".md", ".rst")) and not link[3]]
+        links = [link.groups() for link in LINK.finditer(section)]
+        pages = [f"{text} <{page}>" for text, page, heading in links if page.endswith((".md", ".rst")) and not heading]
         toctrees.append("\n".join(["", "```{toctree}", f":caption: {title}", ":hidden:", "", *pages, "```", ""]))
     return "\n".join(toctrees)
 

@@ -2,16 +2,17 @@
 CT volumes in a folder
 ======================
 
-A folder of NIfTI files in Hounsfield units becomes an encoder, without labels and with one volume per step. Labels are
-used at the end, to see what the encoder has learned.
+A folder of NIfTI files in Hounsfield units becomes an encoder, without labels and with
+one volume per step. Labels are used at the end, to see what the encoder has learned.
 """
 
 # %%
 # The data
 # --------
 #
-# 120 small volumes stand in for a study: a body in air, with an organ that is healthy, holds a large cyst, or is full
-# of calcifications. They are written as NIfTI files with a table of labels, as a study would have them.
+# 120 small volumes stand in for a study: a body in air, with an organ that is healthy,
+# holds a large cyst, or is full of calcifications. They are written as NIfTI files with
+# a table of labels, as a study would have them.
 
 import tempfile
 from pathlib import Path
@@ -28,12 +29,14 @@ findings = ("healthy", "cyst", "calcified")
 
 def ball(centre, radius, size=24):
     """Where a ball with blurred edges is, in a volume of size³."""
-    distance = np.linalg.norm(np.indices((size,) * 3) - np.reshape(centre, (3, 1, 1, 1)), axis=0)
+    distance = np.linalg.norm(
+        np.indices((size,) * 3) - np.reshape(centre, (3, 1, 1, 1)), axis=0
+    )
     return 1 / (1 + np.exp(2 * (distance - radius)))
 
 
 def scan(finding, rng):
-    """One volume in Hounsfield units: air -1000, fat -90, organ 110, cyst 0, calcification 400."""
+    """One volume: air -1000, fat -90, organ 110, cyst 0, calcification 400 HU."""
     middle = rng.uniform(10, 14, 3)
     volume = np.full((24, 24, 24), -1000.0)
     volume += 910 * ball(middle, rng.uniform(9, 11))
@@ -43,7 +46,9 @@ def scan(finding, rng):
         volume -= 110 * ball(organ + rng.uniform(-1, 1, 3), rng.uniform(3.5, 4.5))
     if finding == "calcified":
         for _ in range(8):
-            volume += 290 * ball(organ + rng.uniform(-3.5, 3.5, 3), rng.uniform(0.8, 1.2))
+            volume += 290 * ball(
+                organ + rng.uniform(-3.5, 3.5, 3), rng.uniform(0.8, 1.2)
+            )
     return volume + rng.normal(0, 10, volume.shape)
 
 
@@ -52,7 +57,9 @@ rng = np.random.default_rng(0)
 rows = ["id,label"]
 for number in range(120):
     finding = findings[number % 3]
-    image = nibabel.Nifti1Image(scan(finding, rng).astype(np.float32), affine=np.diag([2.0, 2.0, 2.0, 1.0]))
+    image = nibabel.Nifti1Image(
+        scan(finding, rng).astype(np.float32), affine=np.diag([2.0, 2.0, 2.0, 1.0])
+    )
     nibabel.save(image, folder / "scans" / f"patient_{number:03d}.nii.gz")
     rows.append(f"patient_{number:03d},{finding}")
 (folder / "labels.csv").write_text("\n".join(rows))
@@ -61,11 +68,14 @@ for number in range(120):
 # Choose a window
 # ---------------
 #
-# Air and bone take most of the range of a CT. ``window=(-160, 240)`` clips to soft tissue, as a radiologist would.
+# Air and bone take most of the range of a CT. ``window=(-160, 240)`` clips to soft
+# tissue, as a radiologist would.
 
 figure, axes = plt.subplots(2, 3, figsize=(7, 4.6), layout="constrained")
 for column, finding in enumerate(findings):
-    volume = icone.data.read_sample(folder / "scans" / f"patient_{column:03d}.nii.gz").array[0]
+    volume = icone.data.read_sample(
+        folder / "scans" / f"patient_{column:03d}.nii.gz"
+    ).array[0]
     axes[0, column].imshow(volume[:, :, 12].T, cmap="gray", vmin=-1000, vmax=400)
     axes[1, column].imshow(volume[:, :, 12].T, cmap="gray", vmin=-160, vmax=240)
     axes[0, column].set_title(finding)
@@ -79,8 +89,9 @@ plt.show()
 # Train
 # -----
 #
-# The lines say what was understood of the folder. Check them before a long run: ``icone.inspect`` prints them alone.
-# A third of the scans is held out, so that the probes below see scans that nobody trained on.
+# The lines say what was understood of the folder. Check them before a long run:
+# ``icone.inspect`` prints them alone. A third of the scans is held out, so that the
+# probes below see scans that nobody trained on.
 
 run = icone.pretrain(
     folder / "scans",
@@ -102,21 +113,24 @@ run = icone.pretrain(
 # Did it work?
 # ------------
 #
-# ``icone.evaluate`` compares with the same network before training. kNN-5 gives a scan the label that most of its five
-# nearest neighbours have. Balanced accuracy is the mean over classes of the share that is right.
+# ``icone.evaluate`` compares with the same network before training. kNN-5 gives a scan
+# the label that most of its five nearest neighbours have. Balanced accuracy is the mean
+# over classes of the share that is right.
 
 result = icone.evaluate(run)
 print(result["verdict"]["headline"])
 for encoder in ("untrained", "trained"):
-    probes = result[encoder]
-    print(f"{encoder}: linear probe {probes['linear_probe']['balanced_accuracy']:.0%}, RankMe {probes['rankme']:.1f}")
+    linear, rank = result[encoder]["linear_probe"], result[encoder]["rankme"]
+    print(
+        f"{encoder}: linear probe {linear['balanced_accuracy']:.0%}, RankMe {rank:.1f}"
+    )
 
 # %%
 # Look at neighbours
 # ------------------
 #
-# The features of a sample are a row of a table. For each scan on the left, the three nearest other scans stand beside
-# it.
+# The features of a sample are a row of a table. For each scan on the left, the three
+# nearest other scans stand beside it.
 
 table = icone.embed(run)
 features = table.filter(regex=r"^f\d+$").to_numpy()
@@ -125,7 +139,9 @@ distances = np.linalg.norm(features[:, None] - features[None], axis=2)
 
 figure, axes = plt.subplots(3, 4, figsize=(7, 5.4), layout="constrained")
 for row, query in enumerate((0, 1, 2)):
-    for column, number in enumerate(np.argsort(distances[query])[:4]):  # the first is the scan itself
+    for column, number in enumerate(
+        np.argsort(distances[query])[:4]
+    ):  # the first is the scan itself
         volume = icone.data.read_sample(table["path"][number]).array[0]
         axes[row, column].imshow(volume[:, :, 12].T, cmap="gray", vmin=-160, vmax=240)
         axes[row, column].set_title(table["label"][number], fontsize=9)
