@@ -49,6 +49,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "abort_on_example_error": True,
     "image_scrapers": ("matplotlib",),
+    "capture_repr": (),  # pages show what scripts print
     "parallel": 2,
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

@@ -139,9 +139,8 @@ distances = np.linalg.norm(features[:, None] - features[None], axis=2)
 
 figure, axes = plt.subplots(3, 4, figsize=(7, 5.4), layout="constrained")
 for row, query in enumerate((0, 1, 2)):
-    for column, number in enumerate(
-        np.argsort(distances[query])[:4]
-    ):  # the first is the scan itself
+    nearest = np.argsort(distances[query])[:4]  # the first is the scan itself
+    for column, number in enumerate(nearest):
         volume = icone.data.read_sample(table["path"][number]).array[0]
         axes[row, column].imshow(volume[:, :, 12].T, cmap="gray", vmin=-160, vmax=240)
         axes[row, column].set_title(table["label"][number], fontsize=9)

@@ -78,6 +78,9 @@ print(efficiency["saved"]["text"])
 # probe, and the fine-tuned encoder.
 
 classifier = icone.finetune(run, fraction=0.5, epochs=20, out=folder / "classifier")
+
+# %%
+
 for name in ("from_scratch", "probe", "fine_tuned"):
     accuracy = classifier.result[name]["balanced_accuracy"]
     print(f"{name}: {accuracy:.0%} balanced accuracy")
