@@ -3,7 +3,7 @@
     python docs/make_readme.py          # about five minutes on two cores
 
 The commands stand in README.md behind `<!-- example … -->`. Of a training only the closing summary is shown, of an
-evaluation the table and the sentences below it.
+evaluation the sentences below its table.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ def shown(command: str, output: str) -> list[str]:
     """What README.md shows of a command's output."""
     lines = [line.rstrip() for line in output.splitlines()]
     if command.startswith("icone pretrain"):
-        lines = lines[next(i for i, line in enumerate(lines) if line.startswith("done:")) :]
-    return [line for line in lines if line and not line.startswith("note:")]
+        first, last = (next(i for i, line in enumerate(lines) if line.startswith(s)) for s in ("done:", "next"))
+        lines = lines[first:last]
+    elif command.startswith("icone evaluate"):
+        lines = lines[1 + max(i for i, line in enumerate(lines) if line.startswith("└")) :]
+    return [line for line in lines if line and not line.startswith(("note:", "Training/test"))]
 
 
 def main() -> None:
