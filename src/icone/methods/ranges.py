@@ -40,10 +40,14 @@ class Names(NamedTuple):
 
 MOST = 10_000_000
 Count = Annotated[int, Range(1, MOST, f"a whole number from 1 to {MOST:,}")]
+"""The annotation of an option that counts something."""
 Width = Annotated[int, Range(0, MOST, f"a whole number from 0 (no projection head) to {MOST:,}")]
 Weight = Annotated[float, Range(0, math.inf, "a finite number of 0 or more")]
+"""The annotation of an option that weighs a term."""
 Positive = Annotated[float, Range(0, math.inf, "a finite number above 0", above=True)]
+"""The annotation of an option that may not be 0, such as a temperature."""
 Share = Annotated[float, Range(0, 1, "a number between 0 and 1")]
+"""The annotation of an option that is a share."""
 
 # Options that several methods have.
 Temperature = Annotated[Positive, "Divides the cosines in the softmax; smaller: similar negatives weigh more."]

@@ -91,6 +91,7 @@ def build_method(
 
 
 def method_class(name: str) -> type[Method]:
+    """The method of this name, or an `InputError` that lists the names there are."""
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
     return METHODS[name]

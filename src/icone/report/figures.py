@@ -285,6 +285,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     "confusion": plot_confusion,
     "gallery": plot_gallery,
 }
+"""Figures by the name that `icone figures --names` takes."""
 
 
 @check_arguments
