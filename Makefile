@@ -1,4 +1,4 @@
-# make setup | demo | test | test-oldest | slow | check | bench | dist | smoke
+# make setup | demo | test | test-oldest | slow | check | docs | bench | dist | smoke
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -40,6 +40,10 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# The site, in build/docs/index.html; runs the scripts of examples/gallery. A test builds it without running them.
+docs: setup
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going docs build/docs
+
 bench: setup
 	$(BIN)/python benchmarks/diversity.py
 
@@ -52,4 +56,4 @@ dist: setup
 smoke: setup
 	$(BIN)/pytest -m slow tests/test_packaging.py
 
-.PHONY: setup demo test test-oldest slow check bench dist smoke
+.PHONY: setup demo test test-oldest slow check docs bench dist smoke

@@ -73,7 +73,7 @@ def test_a_method_trains_and_is_listed(run: Run, capsys: Out) -> None:
     assert main(["methods", "my_method"]) == 0
     assert "temperature" in capsys.readouterr().out
     assert method_options("my_method") == {"temperature": 0.1}
-    with pytest.raises(InputError, match=r"temperature=0\.0 of my_method must be above 0"):
+    with pytest.raises(InputError, match=r"temperature=0\.0 of my_method must be a finite number above 0"):
         parse_options("my_method", ["temperature=0"])
     with pytest.raises(InputError, match="a batch of one instance has no negatives"):
         icone.pretrain("synthetic:gaussians@x60", method="my_method", out=run.folder.parent / "one", **QUIET)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,17 @@ def test_help_fits_into_80_columns_and_ends_with_examples(
         shown = "\n".join(lines)
         positional = {"source", "names", "run-folder", "run-folders", "folder", "name", "experiments"}
         assert all(f"--{flag}" in shown for flag in flags - positional)
+
+
+def test_help_and_lists_do_not_wait_for_pytorch(tmp_path: Path) -> None:
+    """Importing it takes seconds; so do pandas and scikit-learn."""
+    commands = [["--help"], ["pretrain", "--help"], ["--version"], ["methods"], ["methods", "mae"], ["paper", "list"]]
+    code = f"import sys; from icone.cli import main; print([main(c) for c in {commands}], *sys.modules, sep='\\n')"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    said = run.stdout.splitlines()
+    codes = str([0] * len(commands))
+    assert codes in said, run.stderr
+    assert not {"torch", "pandas", "sklearn", "numpy"} & set(said[said.index(codes) :])
 
 
 def test_every_setting_of_pretrain_has_a_group() -> None:

@@ -20,8 +20,8 @@ from icone.terminal import Terminal
 
 ORDER = [
     "errors", "nn", "validation", "terminal", "files", "process", "recipe", "config", "data", "views", "encoders",
-    "methods", "run", "training", "cuda", "evaluation", "finetuning", "api", "report", "paper", "demo", "losses",
-    "diversity", "__init__", "cli", "__main__",
+    "methods", "run", "seeds", "training", "cuda", "evaluation", "finetuning", "api", "report", "paper", "demo",
+    "losses", "diversity", "__init__", "cli", "__main__",
 ]  # fmt: skip
 """`nn` imports nothing but the exceptions; `losses` and `diversity` are old names of what is in `nn`."""
 EXCEPTIONS = {("run.py", "report")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -204,9 +204,9 @@ class ViewsConfig:
     """Views per instance and step, at least 2 (the paper's 2; 4 in its synthetic study)."""
     pipeline: Annotated[str, tyro.conf.Suppress] = "auto"
     """What makes the views: ours, or a Python object, of which this is the description."""
-    image_views: ImageViews = field(default_factory=ImageViews)
-    volume_views: VolumeViews = field(default_factory=VolumeViews)
-    point_views: PointViews = field(default_factory=PointViews)
+    image_views: ImageViews = ImageViews()
+    volume_views: VolumeViews = VolumeViews()
+    point_views: PointViews = PointViews()
 
 
 @dataclass(frozen=True, kw_only=True)

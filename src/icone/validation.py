@@ -220,6 +220,8 @@ def _is_union(hint: Any) -> bool:
 
 def _fit(value: Any, arm: Any) -> tuple[bool, Any]:
     """Whether a value is of a type or can become it without a loss, and what it becomes."""
+    if type(value) is arm:
+        return True, value
     origin, inner = typing.get_origin(arm), typing.get_args(arm)
     if arm is int:
         fits = isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import nibabel
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 from icone.api.build import make_views
 from icone.config import DataConfig, PretrainConfig
 from icone.data import Data, inspect_source, load_data, load_for_inference, open_source
+from icone.data.inspection import SMALL
 from icone.data.sources.base import Sample, Source
 from icone.errors import InputError
 
@@ -386,6 +388,20 @@ def test_facts_are_per_channel(tmp_path: Path) -> None:
     assert fact.high == tuple(array.max((0, 1)).astype(float))
     flat, places = array.reshape(-1, 3).tolist(), fact.values.T.astype(int).tolist()
     assert all(place in flat for place in places)  # the same places in every channel
+
+
+def test_facts_do_not_depend_on_the_order_in_memory(tmp_path: Path) -> None:
+    """NIfTI stores the first axis fastest; a large volume is looked at as it lies, without a copy."""
+    volume = np.random.default_rng(0).integers(-500, 500, (64, 60, 48), dtype=np.int16)
+    assert volume.nbytes > SMALL
+    save(tmp_path / "npy" / "a.npy", volume)
+    (tmp_path / "nii").mkdir()
+    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), tmp_path / "nii" / "a.nii")
+    (one,), (other,) = (
+        inspect_source(open_source(str(tmp_path / name), DataConfig()), DataConfig()).facts for name in ("npy", "nii")
+    )
+    assert (one.low, one.high) == (other.low, other.high) == ((volume.min(),), (volume.max(),))
+    np.testing.assert_array_equal(one.values, other.values)
 
 
 MAXIMA = (65535, 5992, 731, 229)

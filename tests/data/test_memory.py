@@ -70,9 +70,11 @@ def test_free_memory_is_a_sensible_number() -> None:
     assert 10**7 < memory.free_bytes() < 10**14
 
 
-@pytest.mark.parametrize(("fits", "at_once"), [(1, 1), (2, 2), (3, 3), (9, 4)])
+@pytest.mark.parametrize(
+    ("fits", "allowed", "at_once"), [(1, 9, 1), (2, 9, 2), (3, 9, 3), (9, 9, 4), (9, 2, 2), (9, 0.5, 1)]
+)
 def test_fewer_threads_decode_at_once_where_memory_is_short(
-    monkeypatch: pytest.MonkeyPatch, fits: int, at_once: int
+    monkeypatch: pytest.MonkeyPatch, fits: int, allowed: float, at_once: int
 ) -> None:
     need = 2 * memory.SMALL
     monkeypatch.setattr(memory, "free_bytes", lambda: fits * need)
@@ -82,7 +84,7 @@ def test_fewer_threads_decode_at_once_where_memory_is_short(
 
     def decode(name: str) -> None:
         nonlocal running, most
-        with gate.hold(need, name):
+        with gate.hold(need, name, limit=allowed * need):
             with lock:
                 running += 1
                 most = max(most, running)

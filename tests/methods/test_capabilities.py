@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+import shlex
+from pathlib import Path
 
-from icone.methods import METHODS
-from icone.methods.capabilities import Capability, capabilities
+import pytest
+import tyro
+
+import icone.methods
+from icone.cli import Command
+from icone.methods import METHODS, parse_options
+from icone.methods.capabilities import STORED, Capability, capabilities, find_capability, option_table
+from icone.methods.measured_capabilities import measure, text_of_all
+from icone.terminal import Terminal
 
 DIM, ENCODER, INSTANCES, CLASSES = 10, 1000, 50, 4
 
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, Capability]:
-    table = capabilities(dim=DIM, encoder_parameters=ENCODER, num_instances=INSTANCES, num_classes=CLASSES)
-    return {row.name: row for row in table}
+    sizes = {"dim": DIM, "encoder_parameters": ENCODER, "num_instances": INSTANCES, "num_classes": CLASSES}
+    return {name: measure(method, **sizes) for name, method in METHODS.items()}
+
+
+def test_what_is_stored_is_what_is_measured() -> None:
+    stored = Path(icone.methods.__file__).with_name(STORED).read_text(encoding="utf-8")
+    assert stored == text_of_all(), "write it anew: python -m icone.methods.measured_capabilities"
+    assert [row.name for row in capabilities()] == list(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_explains_every_option_and_ends_with_a_command(name: str) -> None:
+    method = find_capability(name)
+    output = io.StringIO()
+    Terminal(file=output, width=300).print(option_table(method))
+    shown = output.getvalue()
+    for option in method.options:
+        assert option.text.endswith(".")
+        (row,) = (line for line in shown.splitlines() if line.split()[:1] == [option.name])
+        assert all(part in row for part in (str(option.default).lower(), option.allowed, option.text))
+    words = shlex.split(method.example)
+    command = tyro.cli(Command, prog="icone", args=words[1:])
+    assert command.method == name
+    assert command.batch_size >= method.smallest_batch
+    parse_options(name, command.options)
 
 
 def test_every_method_has_a_row_that_says_everything(rows: dict[str, Capability]) -> None:
     assert list(rows) == list(METHODS)
     for row in rows.values():
-        assert row.summary.endswith(".")
+        assert row.about.splitlines()[0].endswith(".")
         assert row.prevents_collapse
         assert bool(row.why_not_smaller) == (row.smallest_batch > 1)
     assert {row.name for row in rows.values() if row.needs_labels} == {

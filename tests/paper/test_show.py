@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+import icone.paper
 from icone.paper.accuracy_figures import sensitivity
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Scene
 from icone.paper.frames import collect, mean_over_seeds
-from icone.paper.listing import experiment_lines, listing_table
+from icone.paper.listing import experiment_lines, text_of_all
+from icone.paper.listing_table import STORED, listing_table, stored_listing
 from icone.paper.options import Options
 from icone.paper.show import setting_line, show
 from icone.paper.store import Store
@@ -206,6 +209,14 @@ def test_the_list_counts_what_is_done(told: Store) -> None:
     assert more.total.wanted == len(shared) < sum(line.wanted for line in more.lines)
     assert more.total.left.seconds < sum(line.left.seconds for line in more.lines)
     Console(file=io.StringIO(), width=150).print(listing_table(listing))
+
+
+def test_the_list_that_is_stored_is_the_list_without_a_store(tmp_path: Path) -> None:
+    stored = Path(icone.paper.__file__).with_name(STORED).read_text(encoding="utf-8")
+    assert stored == text_of_all(), "write it anew: python -m icone.paper.listing"
+    lines = [line["name"] for line in json.loads(stored)["lines"]]
+    assert lines == list(EXPERIMENTS)
+    assert stored_listing(Options(), tmp_path / "outcomes") is None  # a program that has imported the experiments
 
 
 def test_circle_metrics_are_what_their_names_say() -> None:

@@ -321,7 +321,7 @@ def test_on_paper_everything_fits_and_is_light(browser: webdriver.Chrome, few_pa
     printed = base64.b64decode(
         browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
     )
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= 8
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= 9
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert browser.execute_script("return document.querySelector('main').clientWidth") == 700
     assert browser.execute_script(WIDER) == []

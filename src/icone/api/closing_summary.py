@@ -10,6 +10,7 @@ from typing import Any
 from icone.evaluation.verdict import TAUGHT, judge_live
 from icone.methods import method_class
 from icone.run import Run
+from icone.seeds import group_seeds
 from icone.terminal import counted
 from icone.training.progress import format_rank, format_seconds
 
@@ -36,13 +37,15 @@ def pretraining_summary(run: Run) -> list[str]:
 
 
 def summary_of_many(runs: Sequence[Run]) -> list[str]:
-    """Time, loss and RankMe of several finished runs, a line each, and the command that shows them side by side."""
+    """Time, loss and RankMe of several finished runs, a line each, and the commands that look at all of them."""
     lines = [f"done: {', '.join(str(run.folder) for run in runs)}"]
     for run in runs:
         history = run.history
         ranks = [row["geometry"] for row in history if "geometry" in row]
         rank = f"  RankMe {format_rank(ranks[-1])}" if ranks else ""
         lines.append(f"{run.folder.name}: {_trained(history)}  loss {history[-1]['loss']:.3f}{rank}")
+    if len(runs) > 1 and len(group_seeds(runs)) == 1:
+        return [*lines, *_next([_icone(verb, runs[0].folder.parent) for verb in ("evaluate", "report")])]
     return [*lines, *_next([_icone("report", *(run.folder for run in runs))])]
 
 

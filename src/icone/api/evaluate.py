@@ -124,6 +124,7 @@ def evaluate(
         **measured,
         **efficiency,
     }
+    before: dict[str, Any] = {"untrained": features["untrained"]} if untrained else {}
     with run.locked():
         with replacing(run.features_file) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
@@ -133,6 +134,7 @@ def evaluate(
                 groups=samples.groups,
                 splits=samples.splits,
                 features=features["trained"],
+                **before,
             )
         write_json(run.result_file, result)
     return result

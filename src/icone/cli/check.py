@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +21,7 @@ class Evaluate:
     """
 
     run_folder: Annotated[Path, tyro.conf.Positional]
-    """A run folder."""
+    """A run folder, or the folder that --seeds has filled: mean ± standard deviation over its seeds."""
     labels: Path | None = None
     """CSV with a column of file names or ids and a column `label`; samples without a row take no part in probes."""
     label_column: tuple[str, ...] = ()
@@ -57,9 +58,11 @@ class Evaluate:
 
     def run(self, console: Console) -> None:
         from icone.api.evaluate import efficiency_table, evaluate, notes, result_table, score_sentences
+        from icone.api.evaluate_seeds import evaluate_seeds, seeds_table
+        from icone.seeds import seed_folders
 
-        result = evaluate(
-            self.run_folder,
+        measure = partial(
+            evaluate,
             data=self.data,
             labels=self.labels,
             label_column=self.label_column,
@@ -77,6 +80,13 @@ class Evaluate:
             cache=self.cache,
             console=console,
         )
+        if folders := seed_folders(self.run_folder):
+            results = evaluate_seeds(folders, measure, console)
+            console.print(seeds_table(results))
+            for name, result in results.items():
+                say(console, f"{name}: {result['verdict']['headline']}")
+            return
+        result = measure(self.run_folder)
         console.print(result_table(result))
         if (efficiency := efficiency_table(result)) is not None:
             console.print(efficiency)
@@ -96,7 +106,8 @@ class Report:
     """
 
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders; those that have not been evaluated are evaluated first. Or folders of `icone finetune`."""
+    """Run folders, or folders of seeds; those that have not been evaluated are evaluated first. Or folders of `icone
+    finetune`."""
     out: Path = Path("report.html")
     """The file to write."""
     projections: tuple[Literal["umap", "tsne", "pca"], ...] = ("umap", "pca")
@@ -136,7 +147,7 @@ class Figures:
     """Save the pictures of evaluated runs as PDF and PNG."""
 
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders."""
+    """Run folders, or folders of seeds: mean and standard deviation over epochs."""
     out: Path = Path("figures")
     """Folder for the files."""
     names: tuple[Literal["history", "geometry", "spectrum", "plane", "map", "confusion", "gallery"], ...] = ()

@@ -292,9 +292,14 @@ class Methods:
     """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
-        from icone.methods.capabilities import method_table, option_table
+        from icone.methods.capabilities import find_capability, method_table, option_table
 
-        console.print(method_table() if self.name is None else option_table(self.name))
+        if self.name is None:
+            console.print(method_table())
+            return
+        method = find_capability(self.name)
+        console.print(option_table(method))
+        say(console, f"example: {method.example}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,14 +125,13 @@ def _look(source: Source, keep: int, positions: Sequence[int]) -> list[Facts | P
 def _look_at(source: Source, keep: int, samples: Sequence[tuple[int, Sample]]) -> dict[int, Facts | Problem]:
     """What samples of one shape and type hold, by position."""
     shape, dtype = samples[0][1].array.shape, samples[0][1].array.dtype.newbyteorder("=").name
-    channels: Array = np.empty((len(samples), shape[0], math.prod(shape[1:])), samples[0][1].array.dtype)
-    for row, (_, sample) in zip(channels, samples, strict=True):
-        row[:] = sample.array.reshape(row.shape)
-    ends: Array = np.stack([channels.min(2), channels.max(2)], axis=1).astype(float)
+    arrays: Array = samples[0][1].array[None] if len(samples) == 1 else np.stack([one.array for _, one in samples])
+    spatial = tuple(range(2, arrays.ndim))
+    ends: Array = np.stack([arrays.min(spatial), arrays.max(spatial)], axis=1).astype(float)
     are_finite = [bool(np.isfinite(one).all()) for one in ends]
     found: dict[int, Facts | Problem] = {}
     for (position, sample), array, (low, high), is_finite in zip(
-        samples, channels, ends.tolist(), are_finite, strict=True
+        samples, arrays, ends.tolist(), are_finite, strict=True
     ):
         there = [channel for channel in range(len(low)) if channel not in sample.missing]
         is_constant = min(low[c] for c in there) == max(high[c] for c in there)
@@ -143,7 +142,7 @@ def _look_at(source: Source, keep: int, samples: Sequence[tuple[int, Sample]]) -
             what = f"{source.where(position)} is constant: every value is {low[0]:g}"
             found[position] = Problem(source.ids[position], what)
             continue
-        values = array[:, _places(position, shape, keep)].astype(np.float32)
+        values = _values_at(array, _places(position, shape, keep)).astype(np.float32)
         if sample.missing:
             low, high = ([v if c in there else np.nan for c, v in enumerate(end)] for end in (low, high))
             values[list(sample.missing)] = np.nan
@@ -158,13 +157,22 @@ def _places(position: int, shape: tuple[int, ...], keep: int) -> Array:
     return np.random.default_rng(position).integers(0, math.prod(shape[1:]), count)
 
 
+def _values_at(array: Array, places: Array) -> Array:
+    """Values (C, n) at places in the flat channels, without a copy of a large sample that lies in another order."""
+    if array.flags.c_contiguous:
+        return array.reshape(len(array), -1)[:, places]
+    index: tuple[Any, ...] = (slice(None), *np.unravel_index(places, array.shape[1:]))
+    found: Array = array[index]
+    return found
+
+
 def _look_at_regions(source: Source, keep: int, position: int) -> Facts | Problem | None:
     """What a sample holds that is read region by region; None where it is read whole."""
-    where = source.where(position)
     try:
         image = source.regions(position)
         if image is None:
             return None
+        where = source.where(position)
         low, high, values = _over_regions(image, _places(position, image.shape, keep), where)
     except InputError as error:
         return Problem(source.ids[position], str(error))

@@ -202,6 +202,8 @@ class _Reader:
         self._facts: dict[int, Facts] = {}
         if config.crop is not None and config.spacing is None:
             source.regions_above = self._memory_limit() / (LARGE * config.workers)
+        if config.crop is not None and config.memory_gb is not None:  # without --crop, threads decode while it trains
+            source.decoding_limit = self._memory_limit()
         folder = cache_folder(config.cache) if source.is_cacheable else None
         if folder and isinstance(source, FolderFiles):
             check_outside("the cache", folder, source.folder, "--cache DIR")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -110,8 +111,10 @@ class MemoryGate:
         self._most = 0
 
     @contextlib.contextmanager
-    def hold(self, needed: int, what: str) -> Iterator[None]:
+    def hold(self, needed: int, what: str, limit: float = math.inf) -> Iterator[None]:
         """Hold this many bytes, once they are free; refuse what does not fit although nothing else is held.
+
+        Above `limit` bytes one sample is decoded at a time.
 
         What others hold counts as not yet taken from what is free, so the threads are fewer rather than too many.
         What fitted once is not refused later: the C library may have kept the memory for this process.
@@ -120,7 +123,9 @@ class MemoryGate:
             yield
             return
         with self._changed:
-            while needed > (free := free_bytes()) - self._held and (self._held or needed > self._most):
+            while (self._held and self._held + needed > limit) or (
+                needed > (free := free_bytes()) - self._held and (self._held or needed > self._most)
+            ):
                 if not self._held:
                     raise InputError(
                         f"{what} takes about {needed / GB:.1f} GB of memory to decode, but {free / GB:.1f} GB are "

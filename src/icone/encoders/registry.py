@@ -20,6 +20,7 @@ from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
 from icone.errors import OWN_CODE, InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
+"""Encoder that `auto` is, by the number of spatial dimensions."""
 DEFAULT_FEATURES = {0: 64, 2: 384, 3: 512}
 """Size of the representation of the default encoders."""
 KINDS = {0: "points", 2: "images", 3: "volumes"}

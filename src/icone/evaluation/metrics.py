@@ -6,7 +6,7 @@ names, units and digits from here. Adding a metric: one entry of `METRICS`, or `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from icone.evaluation.recognition import Recognition, recognition
 
 Array = npt.NDArray[np.float32]
 Groups = npt.NDArray[np.int64] | None
+Place = Literal["evaluation", "training", "sweep"]
 UNTRAINED = "untrained_"
 """Before the name of a metric: that of the encoder before training."""
 
@@ -70,8 +71,9 @@ class Metric:
     """Which values are better; empty where neither is."""
     meaning: str = ""
     """What a better value means, where the title does not say it."""
-    shown: tuple[Literal["evaluation", "training"], ...] = ("evaluation",)
-    """evaluation: in tables of `icone evaluate`, the page and a sweep; training: measured and drawn over epochs."""
+    shown: tuple[Place, ...] = ("evaluation",)
+    """evaluation: in tables of `icone evaluate`, the page and a sweep; sweep: there alone; training: measured and drawn
+    over epochs."""
     from_zero: bool = False
     """Whether charts begin at 0."""
     grows: bool = False
@@ -105,6 +107,15 @@ class Metric:
     def text(self, value: float) -> str:
         """A value as tables write it."""
         return f"{self.scale * value:.{self.digits}f}"
+
+    def mean_text(self, values: Sequence[float]) -> str:
+        """The mean of several runs ± their standard deviation (that of a sample, with n − 1); of one run its value.
+
+        >>> METRICS["knn_5"].mean_text([0.5, 0.6]), METRICS["knn_5"].mean_text([0.5])
+        ('55.0 ± 7.1', '50.0')
+        """
+        mean = self.text(float(np.mean(values)))
+        return mean if len(values) == 1 else f"{mean} ± {self.text(float(np.std(values, ddof=1)))}"
 
 
 def _of_views(function: Callable[[FloatArray], float]) -> Callable[[Embedding], float | None]:
@@ -172,7 +183,7 @@ METRICS: dict[str, Metric] = {
             measure=lambda e: geometry.variance_rank(e.standardized),
         ),
         Metric(
-            name="effective_rank", title="effective rank", better="higher",
+            name="effective_rank", title="effective rank", better="higher", shown=("sweep",),
             measure=lambda e: geometry.entropy_rank(geometry.singular_values(e.standardized)),
         ),
         Metric(name="lidar", title="LiDAR", better="higher", measure=_of_views(geometry.lidar)),
@@ -207,7 +218,8 @@ METRICS: dict[str, Metric] = {
         Metric(name="silhouette", title="silhouette", digits=2, better="higher", shown=()),
     )
 }  # fmt: skip
-"""In the order of tables and charts. The last two belong to the paper's synthetic study, which shows them itself."""
+"""In the order of tables and charts. The effective rank of standardised features is their RankMe, so that only
+the paper's figures show it; the last two belong to the paper's synthetic study, which shows them itself."""
 
 
 def register_metric(metric: Metric) -> Metric:
@@ -218,8 +230,9 @@ def register_metric(metric: Metric) -> Metric:
     return metric
 
 
-def metrics_shown(where: Literal["evaluation", "training"]) -> list[Metric]:
-    return [metric for metric in METRICS.values() if where in metric.shown]
+def metrics_shown(*places: Place) -> list[Metric]:
+    """Metrics that are shown in one of these places."""
+    return [metric for metric in METRICS.values() if set(places) & set(metric.shown)]
 
 
 def find_metric(name: str) -> Metric:

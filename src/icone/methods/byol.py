@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Share
+from icone.methods.ranges import HeadHidden, HeadNorm, HeadOut, Momentum
 from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead, smallest_batch
 from icone.nn.losses import bootstrap, weighted_sum
@@ -38,10 +38,10 @@ class BYOL(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        momentum: Share = 0.99,
-        hidden: Count = 4096,
-        out: Count = 256,
-        head_norm: str = "batch",
+        momentum: Momentum = 0.99,
+        hidden: HeadHidden = 4096,
+        out: HeadOut = 256,
+        head_norm: HeadNorm = "batch",
     ) -> None:
         super().__init__(encoder, setting, smallest_batch=smallest_batch(head_norm, setting.num_views))
         self.momentum = momentum

@@ -1,24 +1,37 @@
-"""What the methods need and what it costs: the rows of `icone methods`."""
+"""What the methods need and what it costs: the rows of `icone methods`.
+
+What PyTorch has to count is stored in capabilities.json, so that the command answers at once. `python -m
+icone.methods.measured_capabilities` writes the file, and a test compares it with the methods as they are.
+"""
 
 from __future__ import annotations
 
-import inspect
+import json
+import shlex
+import sys
 from dataclasses import dataclass
+from importlib import resources
+from typing import NamedTuple
 
-import torch
 from rich import box
 from rich.console import Group
 from rich.table import Table
-from torch import Tensor, nn
 
-from icone.methods import METHODS, Method, Setting, method_class, method_options
+from icone.errors import unknown_name
 
-TRAINED_BYTES = 16
-"""Of one trained float32: the weight, its gradient and the two moments of AdamW."""
-STORED_BYTES = 4
-"""Of one number that no optimizer touches: moving copies, queues, centres."""
-PATCH = 16
+STORED = "capabilities.json"
 ANY_BATCH = "any batch size"
+
+
+class Option(NamedTuple):
+    """A setting of a method's own, for `--options name=value`."""
+
+    name: str
+    default: bool | int | float | str
+    allowed: str
+    """Its type and values in words."""
+    text: str
+    """What it does, in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +39,13 @@ class Capability:
     """One method at a glance; parameters and memory come on top of the encoder's own."""
 
     name: str
-    summary: str
+    about: str
+    """Its docstring: what it does and its paper."""
     prevents_collapse: str
     smallest_batch: int
     why_not_smaller: str
+    good_batch: int
+    """A batch size at which it learns well."""
     second_pass: bool
     """Whether micro-batches are encoded a second time; else their gradients add up to that of the batch."""
     needs_labels: bool
@@ -38,76 +54,45 @@ class Capability:
     extra_numbers: int
     """Numbers that are kept but not trained: moving copies, queues, centres."""
     extra_bytes: int
-    options: dict[str, object]
+    options: tuple[Option, ...]
+
+    @property
+    def example(self) -> str:
+        """A command that trains with this method and sets one of its options."""
+        words = ["icone", "pretrain", "scans/", "--method", self.name]
+        words += ["--batch-size", str(self.good_batch)] if self.smallest_batch > 1 else []
+        words += ["--labels", "labels.csv"] if self.needs_labels else []
+        words += ["--options", f"{self.options[0].name}={_written(self.options[0].default)}"] if self.options else []
+        return shlex.join(words)
 
 
-def capabilities(
-    *, dim: int = 384, encoder_parameters: int = 21_665_664, num_instances: int = 5000, num_classes: int = 10
-) -> list[Capability]:
-    """All methods with their cost for an encoder and a dataset of this size (default: ViT-S/16, 5,000 images).
-
-    The methods are built without memory, on torch's meta device, and counted: no formula can go stale.
+def capabilities() -> list[Capability]:
+    """All methods with their cost for ViT-S/16 and 5,000 images of 10 classes.
 
     >>> {row.name: row.extra_parameters for row in capabilities()}["diet"] == 5000 * 384
     True
     """
-    rows = []
-    for name, method in METHODS.items():
-        setting = Setting(
-            num_instances=num_instances,
-            batch_size=method.min_batch_size,
-            sample_shape=(3, 224, 224),
-            labels=torch.arange(num_instances) % num_classes,
-            num_classes=num_classes,
-        )
-        with torch.device("meta"):
-            encoder = _transformer(dim) if method.reads == "tokens" else _Stub(dim, encoder_parameters)
-            built = method(encoder, setting)
-        trained, stored = _count(built)
-        trained -= sum(p.numel() for p in encoder.parameters())
-        rows.append(
-            Capability(
-                name=name,
-                summary=(method.__doc__ or "").strip().splitlines()[0],
-                prevents_collapse=method.prevents_collapse,
-                smallest_batch=method.min_batch_size,
-                why_not_smaller=method.too_small,
-                second_pass=not built.sums_over_samples,
-                needs_labels=method.needs_labels,
-                extra_parameters=trained,
-                extra_numbers=stored,
-                extra_bytes=TRAINED_BYTES * trained + STORED_BYTES * stored,
-                options=method_options(name),
-            )
-        )
-    return rows
+    stored = read_stored()
+    registry = sys.modules.get("icone.methods.registry")
+    if registry is None:  # nobody in this process can have registered a method
+        return list(stored.values())
+    from icone.methods.measured_capabilities import is_built_in, measure
+
+    return [stored[name] if is_built_in(method) else measure(method) for name, method in registry.METHODS.items()]
 
 
-class _Stub(nn.Module):
-    """Stands in for an encoder with this many features and parameters."""
-
-    def __init__(self, dim: int, parameters: int) -> None:
-        super().__init__()
-        self.num_features = dim
-        self.weight = nn.Parameter(torch.empty(parameters))
-
-    def forward_features(self, images: Tensor) -> Tensor:
-        """A feature map with cells of 16 pixels."""
-        return images.new_zeros(len(images), self.num_features, images.shape[2] // PATCH, images.shape[3] // PATCH)
+def find_capability(name: str) -> Capability:
+    known = {row.name: row for row in capabilities()}
+    if name not in known:
+        raise unknown_name("method", name, known)
+    return known[name]
 
 
-def _transformer(dim: int) -> nn.Module:
-    """A transformer of one block: what a method adds to it depends on its width and patches alone."""
-    from timm.models.vision_transformer import VisionTransformer
-
-    return VisionTransformer(patch_size=PATCH, embed_dim=dim, depth=1, num_heads=1, num_classes=0)
-
-
-def _count(method: Method) -> tuple[int, int]:
-    """Trained numbers, and those that are only kept."""
-    trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
-    kept = sum(t.numel() for t in method.state_dict().values())
-    return trained, kept - trained
+def read_stored() -> dict[str, Capability]:
+    """The methods of this package by name, as they were last measured."""
+    rows = json.loads((resources.files("icone.methods") / STORED).read_text(encoding="utf-8"))
+    rows = [Capability(**row | {"options": tuple(Option(**one) for one in row["options"])}) for row in rows]
+    return {row.name: row for row in rows}
 
 
 def method_table() -> Table:
@@ -116,13 +101,13 @@ def method_table() -> Table:
         "+ : beyond the encoder, for ViT-S/16, 5,000 images and 10 classes. passes: how often --micro-batch encodes a "
         "sample to get the gradient of the whole batch; 2: again, with the gradient of its features"
     )
-    table = Table(box=box.SIMPLE, caption=caption)
+    table = Table(box=box.SIMPLE, caption=caption, pad_edge=False, collapse_padding=True)
     table.add_column("method", no_wrap=True)
     table.add_column("what prevents collapse")
     table.add_column("min B", justify="right")
     table.add_column("passes", justify="right")
     table.add_column("labels", no_wrap=True)
-    table.add_column("+parameters", justify="right", no_wrap=True)
+    table.add_column("+weights", justify="right", no_wrap=True)
     table.add_column("+memory", justify="right", no_wrap=True)
     for row in capabilities():
         labels = "needed" if row.needs_labels else "none"
@@ -132,11 +117,29 @@ def method_table() -> Table:
     return table
 
 
-def option_table(name: str) -> Group:
-    """What a method does, its options with their defaults, and why its smallest batch is what it is."""
-    method = method_class(name)
-    table = Table("option", "default", box=box.SIMPLE)
-    for option, default in method_options(name).items():
-        table.add_row(option, str(default))
-    why = f"smallest batch {method.min_batch_size}: {method.too_small}" if method.too_small else ANY_BATCH
-    return Group(inspect.cleandoc(method.__doc__ or ""), table, why)
+def option_table(method: Capability) -> Group:
+    """What a method does, its paper, each of its options in a row, and its smallest batch."""
+    table = Table(box=box.SIMPLE, pad_edge=False, leading=1)
+    table.add_column("option", no_wrap=True)
+    table.add_column("default", no_wrap=True)
+    table.add_column("values")
+    table.add_column("what it does")
+    for option in method.options:
+        table.add_row(option.name, _written(option.default), option.allowed, option.text)
+    batch = f"{method.smallest_batch} ({method.why_not_smaller})" if method.why_not_smaller else ANY_BATCH
+    return Group(
+        _unwrapped(method.about),
+        table if method.options else "\nno options\n",
+        f"smallest batch: {batch}",
+        f"labels: {'needed' if method.needs_labels else 'none'}",
+    )
+
+
+def _written(value: bool | int | float | str) -> str:
+    """A value as `--options` reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unwrapped(text: str) -> str:
+    """Paragraphs in one line each, which the terminal breaks by its own width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))

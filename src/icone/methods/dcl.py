@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Positive
+from icone.methods.ranges import HeadHidden, HeadNorm, HeadOut, Temperature
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import decoupled_contrast, weighted_sum
 
@@ -32,10 +32,10 @@ class DCL(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        temperature: Positive = 0.1,
-        hidden: Count = 2048,
-        out: Count = 128,
-        head_norm: str = "batch",
+        temperature: Temperature = 0.1,
+        hidden: HeadHidden = 2048,
+        out: HeadOut = 128,
+        head_norm: HeadNorm = "batch",
     ) -> None:
         super().__init__(encoder, setting)
         self.temperature = temperature

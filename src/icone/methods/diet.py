@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,7 +27,13 @@ class DIET(Method):
     prevents_collapse: ClassVar[str] = "classifying all instances against one another"
     per_instance: ClassVar[tuple[str, ...]] = ("classifier.weight",)
 
-    def __init__(self, encoder: nn.Module, setting: Setting, *, label_smoothing: Share = 0.8) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        setting: Setting,
+        *,
+        label_smoothing: Annotated[Share, "Share of the target that is spread over all samples."] = 0.8,
+    ) -> None:
         super().__init__(encoder, setting)
         self.label_smoothing = label_smoothing
         self.classifier = nn.Linear(num_features(encoder), setting.num_instances, bias=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -74,15 +74,23 @@ class DINO(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        outputs: Count = 65536,
-        momentum: Share = 0.996,
-        student_temperature: Positive = 0.1,
-        first_teacher_temperature: Positive = 0.04,
-        teacher_temperature: Positive = 0.07,
-        warmup: Share = 0.3,
-        centre_momentum: Share = 0.9,
-        hidden: Count = 2048,
-        bottleneck: Count = 256,
+        outputs: Annotated[
+            Count, "Outputs of the heads, between which the teacher decides; fewer suit small data."
+        ] = 65536,
+        momentum: Annotated[
+            Share, "What the teacher keeps of itself in a step at the start; it rises to 1 along a cosine."
+        ] = 0.996,
+        student_temperature: Annotated[Positive, "Divides the logits of the student."] = 0.1,
+        first_teacher_temperature: Annotated[
+            Positive, "Divides the logits of the teacher at the start; smaller: sharper targets."
+        ] = 0.04,
+        teacher_temperature: Annotated[Positive, "Divides the logits of the teacher after the warm-up."] = 0.07,
+        warmup: Annotated[Share, "Share of the training over which the temperature of the teacher rises."] = 0.3,
+        centre_momentum: Annotated[
+            Share, "What the moving mean of the outputs of the teacher keeps of itself in a step."
+        ] = 0.9,
+        hidden: Annotated[Count, "Width of the hidden layers of the head."] = 2048,
+        bottleneck: Annotated[Count, "Width of the head before its last layer."] = 256,
     ) -> None:
         super().__init__(encoder, setting)
         self.momentum = momentum

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
 from icone.encoders import Region, num_features
 from icone.errors import unknown_name
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Positive, Weight, Width
+from icone.methods.ranges import (
+    AnchorWeight,
+    DiversityWeight,
+    HeadHidden,
+    InitStd,
+    Names,
+    Normalisation,
+    StartAt,
+    ViewWeight,
+    Width,
+)
 from icone.nn import AnchorTable, IConELoss, convert_batch_norm
 from icone.nn.batchnorm import REFERENCE_SAMPLES
-from icone.nn.diversity import SideStream, affordable_orthogonality
+from icone.nn.diversity import DIVERSITY, SideStream, affordable_orthogonality
 from icone.nn.heads import ProjectionHead
 from icone.nn.ranks import Ranks
 from icone.recipe import (
@@ -58,7 +68,7 @@ class IConE(Anchored):
     where a step on this device cannot afford all pairs.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
     """
 
     name: ClassVar[str] = "icone"
@@ -74,18 +84,22 @@ class IConE(Anchored):
         encoder: nn.Module,
         setting: Setting,
         *,
-        hidden: Count = HEAD_HIDDEN,
-        out: Width = HEAD_OUT,
-        diversity: str = "auto",
-        normalisation: str = "anchor",
-        view_weight: Weight = VIEW_WEIGHT,
-        anchor_weight: Weight = 1.0,
-        diversity_weight: Weight = 1.0,
-        init_std: Positive = ANCHOR_STD,
-        init_unit: bool = False,
-        start_at: str = "features",
-        decay_anchors: bool = True,
-        freeze_anchors: bool = False,
+        hidden: HeadHidden = HEAD_HIDDEN,
+        out: Annotated[Width, "Size of the embeddings and anchors; 0: no head, anchors among the features."] = HEAD_OUT,
+        diversity: Annotated[
+            str,
+            Names(("auto", *DIVERSITY)),
+            "What keeps anchors apart; auto: orthogonality, or an estimate of it where all pairs take too long.",
+        ] = "auto",
+        normalisation: Normalisation = "anchor",
+        view_weight: ViewWeight = VIEW_WEIGHT,
+        anchor_weight: AnchorWeight = 1.0,
+        diversity_weight: DiversityWeight = 1.0,
+        init_std: InitStd = ANCHOR_STD,
+        init_unit: Annotated[bool, "Start anchors on the unit sphere instead of at the length of init_std."] = False,
+        start_at: StartAt = "features",
+        decay_anchors: Annotated[bool, "Let weight decay act on the anchors too."] = True,
+        freeze_anchors: Annotated[bool, "Leave the anchors where they start; for comparisons."] = False,
     ) -> None:
         super().__init__(encoder, setting, start_at)
         self.decay_anchors = decay_anchors

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Positive, Weight
+from icone.methods.ranges import AnchorWeight, DiversityWeight, InitStd, Normalisation, ViewWeight
 from icone.nn import IConELoss
 from icone.recipe import PAPER_OPTIONS, VIEW_WEIGHT
 
@@ -19,7 +19,7 @@ class IConEClass(Method):
     It is IConE with a table of C anchors that is addressed by label.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
     """
 
     name: ClassVar[str] = "icone_class"
@@ -36,11 +36,11 @@ class IConEClass(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        normalisation: str = "anchor",
-        view_weight: Weight = VIEW_WEIGHT,
-        anchor_weight: Weight = 1.0,
-        diversity_weight: Weight = 1.0,
-        init_std: Positive = 0.02,
+        normalisation: Normalisation = "anchor",
+        view_weight: ViewWeight = VIEW_WEIGHT,
+        anchor_weight: AnchorWeight = 1.0,
+        diversity_weight: DiversityWeight = 1.0,
+        init_std: InitStd = 0.02,
     ) -> None:
         super().__init__(encoder, setting)
         self.objective = IConELoss(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
@@ -10,7 +10,7 @@ from icone.encoders import num_features
 from icone.errors import InputError
 from icone.methods.base import Learning, Setting
 from icone.methods.icone import Anchored
-from icone.methods.ranges import Positive, Share, Weight
+from icone.methods.ranges import AnchorWeight, DiversityWeight, InitStd, Normalisation, Share, StartAt, ViewWeight
 from icone.nn.anchors import AnchorTable, diversity_function
 from icone.nn.losses import anchor_alignment, class_alignment, view_consistency, weighted_sum
 from icone.nn.ranks import Ranks
@@ -24,7 +24,7 @@ class IConEInstance(Anchored):
     its class alike, its own among them. As printed ("pulls views toward same-class anchors") `class_share` is 1.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
     """
 
     name: ClassVar[str] = "icone_instance"
@@ -43,13 +43,15 @@ class IConEInstance(Anchored):
         encoder: nn.Module,
         setting: Setting,
         *,
-        class_share: Share = CLASS_SHARE,
-        normalisation: str = "anchor",
-        view_weight: Weight = VIEW_WEIGHT,
-        anchor_weight: Weight = 1.0,
-        diversity_weight: Weight = 1.0,
-        init_std: Positive = 0.02,
-        start_at: str = "features",
+        class_share: Annotated[
+            Share, "Share of the pull that goes to all anchors of the class; the rest goes to the own anchor."
+        ] = CLASS_SHARE,
+        normalisation: Normalisation = "anchor",
+        view_weight: ViewWeight = VIEW_WEIGHT,
+        anchor_weight: AnchorWeight = 1.0,
+        diversity_weight: DiversityWeight = 1.0,
+        init_std: InitStd = 0.02,
+        start_at: StartAt = "features",
     ) -> None:
         super().__init__(encoder, setting, start_at)
         if not 0 <= class_share <= 1:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Share
+from icone.methods.ranges import Count, HeadNorm, HeadOut, Share
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import mean_view_distance, sliced_gaussianity, weighted_sum
 
@@ -36,11 +36,13 @@ class LeJEPA(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        sigreg_weight: Share = 0.05,
-        hidden: Count = 2048,
-        out: Count = 64,
-        directions: Count = 1024,
-        head_norm: str = "batch",
+        sigreg_weight: Annotated[Share, "λ, the weight of SIGReg; the agreement of views has 1 − λ."] = 0.05,
+        hidden: Annotated[Count, "Width of the two hidden layers of the projection head."] = 2048,
+        out: HeadOut = 64,
+        directions: Annotated[
+            Count, "Random directions along which the distribution is compared with a Gaussian."
+        ] = 1024,
+        head_norm: HeadNorm = "batch",
     ) -> None:
         super().__init__(encoder, setting)
         self.weights = {"invariance": 1 - sigreg_weight, "sigreg": sigreg_weight}

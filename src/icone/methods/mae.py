@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, cast
+from typing import Annotated, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from icone.errors import InputError, UndefinedError
 from icone.methods.base import Learning, Method, Reads, Setting
-from icone.methods.ranges import Count, Share
+from icone.methods.ranges import Count, IntensityViews, MaskRatio
 from icone.methods.simmim import hidden_of
 from icone.nn.losses import masked_patch_error, normalise_patches, weighted_sum
 
@@ -51,10 +51,10 @@ class MAE(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        mask_ratio: Share = 0.75,
-        decoder_width: Count = 256,
-        decoder_depth: Count = 4,
-        intensity_views: bool = False,
+        mask_ratio: MaskRatio = 0.75,
+        decoder_width: Annotated[Count, "Width of the decoder; a multiple of 32."] = 256,
+        decoder_depth: Annotated[Count, "Transformer blocks of the decoder."] = 4,
+        intensity_views: IntensityViews = False,
     ) -> None:
         from timm.models.vision_transformer import Block, VisionTransformer
 

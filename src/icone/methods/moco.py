@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from icone.encoders import num_features
 from icone.errors import InputError
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Positive, Share
+from icone.methods.ranges import Count, HeadOut, Momentum, Temperature
 from icone.nn.ema import ema_copy, ema_update
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import info_nce, weighted_sum
@@ -44,10 +44,12 @@ class MoCo(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        temperature: Positive = 0.2,
-        momentum: Share = 0.99,
-        queue_size: Count = 4096,
-        out: Count = 128,
+        temperature: Temperature = 0.2,
+        momentum: Momentum = 0.99,
+        queue_size: Annotated[
+            Count, "Keys of earlier batches that are kept as negatives; best below the number of samples."
+        ] = 4096,
+        out: HeadOut = 128,
     ) -> None:
         super().__init__(encoder, setting)
         if queue_size < 1:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import MOST, Count, Positive, Range, Share
+from icone.methods.ranges import MOST, HeadOut, Range, Share, Temperature
 from icone.nn.losses import memory_nce, memory_normaliser, memory_softmax, weighted_sum
 
 Negatives = Annotated[int, Range(0, MOST, f"a whole number from 0 (all instances, exactly) to {MOST:,}")]
@@ -41,10 +41,13 @@ class NPID(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        temperature: Positive = 0.07,
-        momentum: Share = 0.5,
-        negatives: Negatives = 0,
-        out: Count = 128,
+        temperature: Temperature = 0.07,
+        momentum: Annotated[Share, "What a row of the memory bank keeps of itself when its sample is seen."] = 0.5,
+        negatives: Annotated[
+            Negatives,
+            "Negatives drawn per view for noise-contrastive estimation; 0: the exact softmax over all samples.",
+        ] = 0,
+        out: HeadOut = 128,
     ) -> None:
         super().__init__(encoder, setting)
         self.temperature, self.momentum, self.negatives = temperature, momentum, negatives

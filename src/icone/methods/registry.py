@@ -12,6 +12,7 @@ from torch import nn
 from icone.errors import OWN_CODE, InputError, unknown_name
 from icone.methods.base import Method, Setting
 from icone.methods.byol import BYOL
+from icone.methods.capabilities import Option
 from icone.methods.cross_entropy import CrossEntropy
 from icone.methods.dcl import DCL
 from icone.methods.diet import DIET
@@ -23,7 +24,7 @@ from icone.methods.lejepa import LeJEPA
 from icone.methods.mae import MAE
 from icone.methods.moco import MoCo
 from icone.methods.npid import NPID
-from icone.methods.ranges import Range
+from icone.methods.ranges import Names, Range
 from icone.methods.simclr import SimCLR
 from icone.methods.simmim import SimMIM
 from icone.methods.sogclr import SogCLR
@@ -90,6 +91,7 @@ def build_method(
 
 
 def method_class(name: str) -> type[Method]:
+    """The method of this name, or an `InputError` that lists the names there are."""
     if name not in METHODS:
         raise unknown_name("method", name, METHODS, OWN_CODE)
     return METHODS[name]
@@ -105,6 +107,26 @@ def option_ranges(name: str) -> dict[str, Range]:
     """The ranges that a method's constructor names in its annotations, such as `temperature: Positive = 0.5`."""
     hints = typing.get_type_hints(method_class(name).__init__, include_extras=True)
     return {key: r for key, hint in hints.items() for r in getattr(hint, "__metadata__", ()) if isinstance(r, Range)}
+
+
+def described_options(name: str) -> list[Option]:
+    """A method's own settings for a reader, by the annotations of its constructor: type, values and a sentence each.
+
+    >>> described_options("diet")[0].allowed
+    'a number between 0 and 1'
+    """
+    hints = typing.get_type_hints(method_class(name).__init__, include_extras=True)
+    described = []
+    for key, default in method_options(name).items():
+        marks = getattr(hints.get(key), "__metadata__", ())
+        text = " ".join(mark for mark in marks if isinstance(mark, str))
+        assert isinstance(default, (bool, int, float, str)), f"{name}.{key} has no plain default"
+        words = [mark.words for mark in marks if isinstance(mark, (Range, Names))] or [_TYPES[type(default)]]
+        described.append(Option(key, default, words[0], text))
+    return described
+
+
+_TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def chosen_options(name: str, options: Sequence[str], recipe: str) -> dict[str, object]:

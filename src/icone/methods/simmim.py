@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from icone.encoders import feature_map, map_shape
 from icone.errors import InputError
 from icone.methods.base import Learning, Method, Reads, Setting
-from icone.methods.ranges import MOST, Range, Share
+from icone.methods.ranges import MOST, IntensityViews, MaskRatio, Range
 from icone.nn.losses import masked_absolute_error, weighted_sum
 
 LARGEST_PATCH = 32
@@ -44,9 +44,11 @@ class SimMIM(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        mask_ratio: Share = 0.6,
-        mask_patch: Edge = 0,
-        intensity_views: bool = False,
+        mask_ratio: MaskRatio = 0.6,
+        mask_patch: Annotated[
+            Edge, "Edge of a hidden square or cube; 0: 32, or a quarter of the edge of a sample where that is less."
+        ] = 0,
+        intensity_views: IntensityViews = False,
     ) -> None:
         super().__init__(encoder, setting)
         channels, *size = setting.sample_shape or _no_shape(self.name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Positive, Share
+from icone.methods.ranges import HeadHidden, HeadNorm, HeadOut, Share, Temperature
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import dynamic_contrast, weighted_sum
 
@@ -38,11 +38,11 @@ class SogCLR(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        temperature: Positive = 0.1,
-        gamma: Share = 0.9,
-        hidden: Count = 2048,
-        out: Count = 128,
-        head_norm: str = "batch",
+        temperature: Temperature = 0.1,
+        gamma: Annotated[Share, "Share of the new batch in the moving average of the denominators."] = 0.9,
+        hidden: HeadHidden = 2048,
+        out: HeadOut = 128,
+        head_norm: HeadNorm = "batch",
     ) -> None:
         super().__init__(encoder, setting)
         self.temperature, self.gamma = temperature, gamma

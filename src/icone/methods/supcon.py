@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Positive
+from icone.methods.ranges import HeadOut, Temperature
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import sup_con, weighted_sum
 
@@ -31,7 +31,9 @@ class SupCon(Method):
     )
     needs_labels: ClassVar[bool] = True
 
-    def __init__(self, encoder: nn.Module, setting: Setting, *, temperature: Positive = 0.1, out: Count = 128) -> None:
+    def __init__(
+        self, encoder: nn.Module, setting: Setting, *, temperature: Temperature = 0.1, out: HeadOut = 128
+    ) -> None:
         super().__init__(encoder, setting)
         self.temperature = temperature
         dim = num_features(encoder)

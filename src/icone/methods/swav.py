@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Positive
+from icone.methods.ranges import Count, HeadHidden, HeadNorm, HeadOut, Positive
 from icone.nn.heads import ProjectionHead, frozen_in_first_epoch
 from icone.nn.losses import swapped_prediction, weighted_sum
 
@@ -41,13 +41,15 @@ class SwAV(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        prototypes: Count = 300,
-        temperature: Positive = 0.1,
-        epsilon: Positive = 0.05,
-        iterations: Count = 3,
-        hidden: Count = 2048,
-        out: Count = 128,
-        head_norm: str = "batch",
+        prototypes: Annotated[Count, "Number of prototypes, to which views are assigned."] = 300,
+        temperature: Annotated[Positive, "Divides the scores of the prototypes; smaller: sharper predictions."] = 0.1,
+        epsilon: Annotated[
+            Positive, "Entropy of the assignment; smaller: each view belongs to fewer prototypes."
+        ] = 0.05,
+        iterations: Annotated[Count, "Sinkhorn-Knopp iterations that spread the batch evenly over the prototypes."] = 3,
+        hidden: HeadHidden = 2048,
+        out: HeadOut = 128,
+        head_norm: HeadNorm = "batch",
     ) -> None:
         super().__init__(encoder, setting)
         self.temperature = temperature

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
 from icone.encoders import num_features
 from icone.methods.base import Learning, Method, Setting
-from icone.methods.ranges import Count, Weight
+from icone.methods.ranges import Count, HeadNorm, Weight
 from icone.nn.heads import ProjectionHead
 from icone.nn.losses import covariance, invariance, variance, weighted_sum
 
@@ -35,11 +35,11 @@ class VICReg(Method):
         encoder: nn.Module,
         setting: Setting,
         *,
-        invariance_weight: Weight = 25.0,
-        variance_weight: Weight = 25.0,
-        covariance_weight: Weight = 1.0,
-        hidden: Count = 2048,
-        head_norm: str = "batch",
+        invariance_weight: Annotated[Weight, "Weight of the distance between views of one sample."] = 25.0,
+        variance_weight: Annotated[Weight, "Weight of the term that keeps the variance of every dimension up."] = 25.0,
+        covariance_weight: Annotated[Weight, "Weight of the term that removes correlation between dimensions."] = 1.0,
+        hidden: Annotated[Count, "Width of all three layers of the head (the expander)."] = 2048,
+        head_norm: HeadNorm = "batch",
     ) -> None:
         super().__init__(encoder, setting)
         self.weights = {

@@ -21,7 +21,7 @@ class AnchorTable(nn.Module):
     """One learnable anchor per instance: raw parameters are updated, unit vectors are used.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
 
     >>> AnchorTable(5, 8)(torch.tensor([0, 3])).norm(dim=1).allclose(torch.ones(2))
     True
@@ -105,7 +105,7 @@ class IConELoss(nn.Module):
     """The objective with its anchors, for training loops of one's own.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
 
     L = view_weight·L_vv + anchor_weight·L_vi + diversity_weight·L_div, with L_vv = mean over pairs of views of
     1 − cos, L_vi = mean of 1 − cos(view, own anchor), L_div over the whole table. The anchors are parameters: hand

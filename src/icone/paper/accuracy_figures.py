@@ -41,7 +41,7 @@ def three_metrics_figure(runs: pd.DataFrame) -> Figure:
 def per_dataset_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figure:
     """Accuracy against batch size, a panel per data set."""
     names = list(dict.fromkeys(runs["dataset"]))
-    columns = min(3, len(names))
+    columns = 2 if len(names) == 4 else min(3, len(names))
     with panels(math.ceil(len(names) / columns), columns, 3.1, 2.5) as (figure, axes):
         for axis, name in zip(axes, names, strict=False):
             _curves(axis, runs[runs["dataset"] == name], metric, name)

@@ -43,7 +43,10 @@ class Stored(Options):
     def open_store(self) -> Store:
         from icone.paper.store import Store
 
-        return Store(self.store or (STORE.with_name("paper-smoke") if self.smoke else STORE))
+        return Store(self.folder())
+
+    def folder(self) -> Path:
+        return self.store or (STORE.with_name("paper-smoke") if self.smoke else STORE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,13 @@ class PaperList(Stored):
     """
 
     def run(self, console: Console) -> None:
-        from icone.paper.listing import experiment_lines, listing_table
+        from icone.paper.listing_table import listing_table, stored_listing
+
+        stored = stored_listing(self.chosen(), self.folder() / "outcomes")
+        if stored is not None:
+            console.print(listing_table(stored))
+            return
+        from icone.paper.listing import experiment_lines
 
         store = self.open_store()
         console.print(listing_table(experiment_lines(self.chosen(), store)))

@@ -23,6 +23,7 @@ from icone.cuda import COMPILED_STEPS, WORTHWHILE_STEPS
 from icone.data.prepare import DEFAULT_SIZE
 from icone.encoders.registry import DEFAULT_ENCODER
 from icone.methods import method_class
+from icone.paper.listing_table import Estimate
 from icone.paper.results import COLUMNS, typed
 from icone.paper.spec import MADE_UP, Cell
 
@@ -45,19 +46,6 @@ class Work(NamedTuple):
     steps: int
     together: int
     """Runs that train side by side with it, itself included."""
-
-
-class Estimate(NamedTuple):
-    """Seconds of a device, and how many of the runs behind them resemble runs that the store has measured."""
-
-    seconds: float
-    measured: int
-    runs: int
-
-    @property
-    def modelled(self) -> bool:
-        """Whether a part is by the table alone."""
-        return self.measured < self.runs
 
 
 @functools.cache

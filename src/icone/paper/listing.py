@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from pathlib import Path
 
 import pandas as pd
 import torch
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from icone.errors import InputError
-from icone.paper.estimate import Estimate, Estimator, is_undefined, step_times, table_hardware
+from icone.paper.estimate import CPU, Estimator, is_undefined, step_times, table_hardware
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Experiment
+from icone.paper.listing_table import STORED, Estimate, Line, Listing, to_plain
 from icone.paper.options import Options
 from icone.paper.show import remembered_options
 from icone.paper.spec import Cell
 from icone.paper.store import Store
 from icone.training.progress import format_seconds
-
-
-class Line(NamedTuple):
-    """The state of one experiment."""
-
-    name: str
-    labels: str
-    needs: str
-    wanted: int
-    done: int
-    undefined: int
-    """Runs that cannot exist, executed or not."""
-    failed: int
-    left: Estimate
-    """Of the runs that have not ended."""
-
-
-class Listing(NamedTuple):
-    """All experiments; `total` counts what several of them share once."""
-
-    lines: list[Line]
-    total: Line
-    device: str
 
 
 def experiment_lines(options: Options, store: Store, together: int = 5) -> Listing:
@@ -52,15 +28,20 @@ def experiment_lines(options: Options, store: Store, together: int = 5) -> Listi
     estimator = Estimator(results, device, together)
     lines, everything = [], {}
     for experiment in EXPERIMENTS.values():
-        cells = _cells(experiment, remembered_options(experiment, options, store))
+        cells = _cells(experiment, remembered_options(experiment, options, store), estimator.on_gpu)
         everything.update(cells)
         lines.append(_line(experiment.name, experiment.reproduces, experiment.needs, cells, statuses, estimator))
-    return Listing(lines, _line("total", "", "", everything, statuses, estimator), device)
+    return Listing(lines, _line("total", "", "", everything, statuses, estimator), device, table_hardware(device))
 
 
-def _cells(experiment: Experiment, options: Options) -> dict[str, Cell]:
+def _cells(experiment: Experiment, options: Options, on_gpu: bool) -> dict[str, Cell]:
+    """The runs of an experiment; a list for a GPU leaves out what stands in for them on a machine without one."""
     try:
-        return {cell.spec.key: cell for cell in experiment.cells(options)}
+        return {
+            cell.spec.key: cell
+            for cell in experiment.cells(options)
+            if options.smoke or not (on_gpu and cell.spec.cost.startswith(CPU))
+        }
     except InputError:  # a data set that this experiment cannot use
         return {}
 
@@ -84,34 +65,6 @@ def likely_device(results: pd.DataFrame | None) -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else str(step_times()["hardware"])
 
 
-def listing_table(listing: Listing) -> Table:
-    caption = (
-        f"hours left on one {listing.device}; ~: a part is by a table of step times measured on "
-        f"{table_hardware(listing.device)}, the rest by the runs of this store. A run that several experiments share "
-        "is in each line and in the total once; undefined runs take no time."
-    )
-    table = Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("experiment", no_wrap=True)
-    table.add_column("table or figure, needs", overflow="fold")
-    for name in ("runs", "done", "undef.", "failed", "hours left"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in listing.lines:
-        table.add_row(*_row(line))
-    table.add_section()
-    table.add_row(*_row(listing.total), style="bold")
-    return table
-
-
-def _row(line: Line) -> list[str | Text]:
-    counts = [str(n) if line.wanted else "" for n in (line.wanted, line.done, line.undefined, line.failed)]
-    about = Text(line.labels.replace(", ", "\n") + "\n").append(line.needs, style="dim") if line.labels else ""
-    return [line.name, about, *counts, _hours(line.left) if line.wanted else ""]
-
-
-def _hours(left: Estimate) -> str:
-    return f"{'~' if left.modelled else ''}{left.seconds / 3600:.1f}"
-
-
 def estimate_line(left: Estimate, device: str) -> str:
     """What a sweep will take, and how well that is known."""
     basis = (
@@ -126,3 +79,14 @@ def estimate_line(left: Estimate, device: str) -> str:
 def _statuses(results: pd.DataFrame) -> dict[str, str]:
     runs = results.drop_duplicates("run")
     return dict(zip(runs["run"].astype(str), runs["status"].astype(str), strict=True))
+
+
+def text_of_all() -> str:
+    """The content of listing.json: the list without a store, where the table of step times was measured."""
+    nothing = Store("a store that does not exist")
+    listing = experiment_lines(Options(), nothing)._replace(device=str(step_times()["hardware"]))
+    return json.dumps(to_plain(listing), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name(STORED).write_text(text_of_all(), encoding="utf-8")

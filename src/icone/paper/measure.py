@@ -95,7 +95,7 @@ def _minority_recall(run: Run, per_class: dict[str, float]) -> float | None:
 
 
 def _values(measured: dict[str, Any]) -> dict[str, float]:
-    found = {metric.name: metric_value(measured, metric) for metric in metrics_shown("evaluation")}
+    found = {metric.name: metric_value(measured, metric) for metric in metrics_shown("evaluation", "sweep")}
     return {name: value for name, value in found.items() if value is not None}
 
 

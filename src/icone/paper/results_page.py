@@ -6,10 +6,13 @@ places are filled in:
     <!-- table FILE rows=method columns=batch_size metric=linear_probe method=IConE,SimCLR -->
     <!-- table FILE rows=recipe,batch_size metrics=linear_probe,knn_5 -->
     <!-- summary metric=linear_probe at=16 "Natural images=FILE" "Volumes=FILE" -->
+    <!-- figure NAME.png metric=linear_probe "Natural images=FILE" "Volumes=FILE" -->
     {{ FILE linear_probe method=IConE batch_size=1 }}
 
 A cell is the mean ± standard deviation over seeds, "undefined" where a method has no loss, and – where nothing was
-measured. A table names its number of seeds. The last form is one such cell within a sentence.
+measured. A table names its number of seeds. A figure shows the metric against the batch size, a panel per set, and is
+written into a folder beside the page, of the same name as the folder of the runs. The last form is one such cell within
+a sentence.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ SOURCE = "page.md"
 HEADINGS = {"batch_size": "B", "k": "k"}
 MADE = "<!-- Made by `icone paper report`: edit {name}, and run it again. -->\n\n"
 _TABLE = re.compile(r"<!-- (table|summary) (.+?) -->", re.DOTALL)
+_FIGURE = re.compile(r"<!-- figure (.+?) -->", re.DOTALL)
 _VALUE = re.compile(r"\{\{ (.+?) \}\}")
 
 
@@ -39,7 +43,9 @@ def write_page(folder: Path, out: Path) -> Path:
     source = folder / SOURCE
     if not source.is_file():
         raise InputError(f"there is no {source}: it holds the text of the page, and says where its tables are")
-    text = MADE.format(name=f"{folder.name}/{SOURCE}") + fill(source.read_text(encoding="utf-8"), folder)
+    text = fill(source.read_text(encoding="utf-8"), folder)
+    text = _FIGURE.sub(lambda found: _figure(folder, shlex.split(found[1]), out.parent / folder.name), text)
+    text = MADE.format(name=f"{folder.name}/{SOURCE}") + text
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return out
@@ -156,6 +162,20 @@ def _summary(folder: Path, words: Sequence[str]) -> str:
         lines.append(line)
     headings = ["method", *(heading for title in sets for heading in (f"{title}: smallest B", f"B = {at}"))]
     return _markdown(headings, lines)
+
+
+def _figure(folder: Path, words: Sequence[str], out: Path) -> str:
+    """The metric of every method against the batch size, a panel per set."""
+    from icone.paper.accuracy_figures import per_dataset_figure
+
+    name, *rest = words
+    given = dict(word.split("=", 1) for word in rest)
+    metric = given.pop("metric")
+    runs = pd.concat([_read(folder, file, {}).assign(dataset=title) for title, file in given.items()])
+    figure = per_dataset_figure(runs, metric)
+    out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out / name, dpi=150)
+    return f"![{find_metric(metric).title} against the batch size]({folder.name}/{name})"
 
 
 def _bold(title: str) -> str:

@@ -15,9 +15,11 @@ from icone.config import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.duplicates import Found, find_near_duplicates
-from icone.evaluation.metrics import METRICS, UNTRAINED, metric_value, metrics_shown, sentence_case
+from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown, sentence_case
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
+from icone.report.data_content import EXAMPLES, data_content
+from icone.report.probe_content import efficiency_content, probe_content
 from icone.report.samples import (
     Column,
     Samples,
@@ -26,7 +28,7 @@ from icone.report.samples import (
     read_samples,
     table_columns,
 )
-from icone.report.thumbnails import make_sheets
+from icone.report.thumbnails import Drawn, draw_samples
 from icone.run import Run
 from icone.training.progress import CLOCKS, MEASURED
 
@@ -34,6 +36,7 @@ NEIGHBOURS = 8
 QUERIES = 8
 MOST = 60
 """Near-duplicate pairs, and outliers, that the page shows."""
+DrawnMemory = dict[str, Drawn | None]
 CLUSTERS = 8
 """Clusters where no labels say how many there might be."""
 
@@ -47,16 +50,25 @@ def run_content(
     thumbnails: bool = True,
     data: Any = None,
     data_root: Path | None = None,
+    memory: DrawnMemory | None = None,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
-    """The page's data of one run that has been evaluated; `progress` is told what is being worked on."""
+    """The page's data of one run that has been evaluated; `progress` is told what is being worked on.
+
+    `memory` keeps the pictures of samples for further runs of the same data.
+    """
     result = run.result
     if result is None:
         raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
     samples = read_samples(run)
-    shown, found = _map(run, samples, projections, table, thumbnails, data, data_root, progress)
+    drawn = None
+    if thumbnails:
+        progress("pictures of the samples")
+        drawn = _draw(run, samples, data, data_root, {} if memory is None else memory)
+    shown, found = _map(samples, drawn, projections, table, progress)
     return {
         "name": name,
+        "data": data_content(run, samples, drawn.examples if drawn else {}),
         "verdict": Verdict.from_json(result["verdict"]).to_json(),
         "metrics": _metrics(result),
         "note": _note(result["data"]),
@@ -73,20 +85,10 @@ def run_content(
         },
         "map": shown,
         "duplicates": _duplicates(found),
-        "probes": _probes(result["trained"]),
-        "label_efficiency": _label_efficiency(result.get("label_efficiency")),
+        "probes": probe_content(result),
+        "label_efficiency": efficiency_content(result.get("label_efficiency")),
         "provenance": provenance(run),
     }
-
-
-def run_names(runs: Sequence[Run]) -> list[str]:
-    """Names that tell runs apart: the last folder, or the whole path where two are called the same.
-
-    >>> run_names([Run("a/x"), Run("b/x")]), run_names([Run("runs/scans/")])
-    (['a/x', 'b/x'], ['scans'])
-    """
-    short = [run.folder.absolute().name for run in runs]
-    return short if len(set(short)) == len(short) else [str(run.folder) for run in runs]
 
 
 def _note(data: dict[str, Any]) -> str:
@@ -155,14 +157,20 @@ def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
     return columns
 
 
+def _draw(run: Run, samples: Samples, data: Any, data_root: Path | None, memory: DrawnMemory) -> Drawn | None:
+    """Pictures of the samples; those of an earlier run of the same samples, prepared alike, are taken again."""
+    known = run.record["data"]
+    key = repr((known["fingerprint"], known["preparation"], samples.ids))
+    if key not in memory:
+        memory[key] = draw_samples(run, samples, gallery_queries(samples.classes, EXAMPLES), data, data_root)
+    return memory[key]
+
+
 def _map(
-    run: Run,
     samples: Samples,
+    drawn: Drawn | None,
     projections: Sequence[ProjectionName],
     table: Path | None,
-    thumbnails: bool,
-    data: Any,
-    data_root: Path | None,
     progress: Callable[[str], None],
 ) -> tuple[dict[str, Any], Found]:
     progress("nearest neighbours")
@@ -170,26 +178,31 @@ def _map(
     projected = {}
     for name in projections:
         progress(f"{PROJECTIONS[name]} of {len(samples.ids):,} samples")
-        projected[name] = project(samples.features, name)
-    progress("clusters and thumbnails")
+        projected[PROJECTIONS[name]] = project(samples.features, name)
+    queries = gallery_queries(samples.classes)
+    untrained_near = None
+    if samples.untrained is not None:
+        name = projections[0]
+        progress(f"{PROJECTIONS[name]} before training")
+        projected[f"{PROJECTIONS[name]} before training"] = project(samples.untrained, name)
+        untrained_near = neighbourhood(samples.untrained, NEIGHBOURS).index[queries].tolist()
+    progress("clusters, near-duplicates and outliers")
     columns = [*_own_columns(samples, near.density()), *(table_columns(table, samples) if table else [])]
-    drawn = make_sheets(run, samples, data, data_root) if thumbnails else None
-    sheets, hashes = drawn or (None, None)
-    progress("near-duplicates and outliers")
-    found = find_near_duplicates(samples.features, hashes)
+    found = find_near_duplicates(samples.features, drawn.hashes if drawn else None)
     shown = {
         "ids": samples.ids,
         "notes": samples.notes,
         "projections": [
-            {"name": PROJECTIONS[name], "note": p.note, "x": _rounded(p.xy[:, 0]), "y": _rounded(p.xy[:, 1])}
+            {"name": name, "note": p.note, "x": _rounded(p.xy[:, 0]), "y": _rounded(p.xy[:, 1])}
             for name, p in projected.items()
         ],
         "columns": [dataclasses.asdict(column) for column in columns],
         "labels": samples.classes if any(samples.classes) else None,
         "neighbours": near.index.tolist(),
         "distances": [_rounded(row) for row in near.distance],
-        "thumbnails": dataclasses.asdict(sheets) if sheets else None,
-        "queries": gallery_queries(samples.classes),
+        "thumbnails": dataclasses.asdict(drawn.sheets) if drawn else None,
+        "queries": queries,
+        "untrained_neighbours": untrained_near,
     }
     return shown, found
 
@@ -227,28 +240,6 @@ def gallery_queries(labels: Sequence[str], count: int = QUERIES) -> list[int]:
         turns[label] = turns.get(label, 0) + 1
         order.append((turns[label], position))
     return [position for _, position in sorted(order)[:count]]
-
-
-def _probes(measured: dict[str, Any]) -> list[dict[str, Any]]:
-    found = [metric for metric in METRICS.values() if metric.probe == metric.name and metric.name in measured]
-    return [{"name": metric.short, **measured[metric.name]} for metric in found]
-
-
-def _label_efficiency(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Curves of score over share of the labels, one for every probe and encoder, and the sentence on what is saved."""
-    if found is None:
-        return None
-    curves = [
-        {"probe": METRICS[probe].axis, "encoder": encoder, "scale": METRICS[probe].scale, "points": points}
-        for encoder, probes in found["points"].items()
-        for probe, points in probes.items()
-    ]
-    return {
-        "curves": curves,
-        "text": found["saved"].get("text", ""),
-        "labels": found["labels"],
-        "draws": found["draws"],
-    }
 
 
 def provenance(run: Run) -> dict[str, Any]:

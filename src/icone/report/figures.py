@@ -20,11 +20,11 @@ from icone.report.content import (
     gallery_queries,
     history_columns,
     live_samples,
-    run_names,
 )
 from icone.report.samples import Column, Samples, evaluate_command, read_samples
 from icone.report.thumbnails import picture_of
 from icone.run import Run, replacing
+from icone.seeds import expand_seeds, group_seeds, run_names
 from icone.validation import check_arguments, check_folder
 
 with optional("report", "drawing figures"):
@@ -79,7 +79,7 @@ def _side_by_side(runs: Sequence[Run], width: float, height: float, draw: Callab
 
 
 def plot_history(*runs: Run) -> Figure:
-    """Loss terms over epochs: of one run together, of several run by run."""
+    """Loss terms over epochs: of one run together, of several run by run, of seeds mean and standard deviation."""
     terms = [_columns(run, "terms") for run in runs]
     if len(runs) > 1:
         names = list(dict.fromkeys(name for columns in terms for name in columns))
@@ -93,7 +93,10 @@ def plot_history(*runs: Run) -> Figure:
 
 
 def plot_geometry(*runs: Run) -> Figure:
-    """The metrics that are measured while training over epochs; epoch 0 is before training."""
+    """The metrics that are measured while training over epochs, of seeds mean and standard deviation.
+
+    Epoch 0 is before training.
+    """
     titles = {metric.name: metric.short for metric in metrics_shown("training")}
     figure = _over_epochs(runs, [_columns(run, "geometry") for run in runs], titles)
     counts = sorted({count for run in runs if (count := live_samples(run))})
@@ -104,15 +107,20 @@ def plot_geometry(*runs: Run) -> Figure:
 
 
 def _over_epochs(runs: Sequence[Run], columns: Sequence[Columns], titles: Mapping[str, str]) -> Figure:
-    """A small chart for every column that has a title, with a line for every run."""
+    """A small chart for every column that has a title, with a line for every run, and a band for a folder of seeds."""
+    groups = group_seeds(runs)
     shown = [name for name in titles if any(name in column for column in columns)]
     rows = -(-len(shown) // 3)
     with _figure(7, 2.1 * rows + 0.3 * (len(runs) > 1), rows, 3) as (figure, axes):
         for axis, name in zip(axes, shown, strict=False):
-            for i, (column, run) in enumerate(zip(columns, run_names(runs), strict=True)):
-                points = column.get(name, [])
-                axis.plot([p[0] for p in points], [p[1] for p in points], f"C{i}", label=run, markersize=3,
-                          marker=_marker(points, i), linestyle=DASHES[i // len(COLOURS) % 4])  # fmt: skip
+            for i, group in enumerate(groups):
+                members = [columns[runs.index(run)].get(name, []) for run in group.runs]
+                epochs, mean, sd = _mean_points(members)
+                label = group.name if len(members) == 1 else f"{group.name}, mean ± sd of {len(members)} seeds"
+                axis.plot(epochs, mean, f"C{i}", label=label, markersize=3, marker=_marker(epochs, i),
+                          linestyle=DASHES[i // len(COLOURS) % 4])  # fmt: skip
+                if len(members) > 1:
+                    axis.fill_between(epochs, mean - sd, mean + sd, color=f"C{i}", alpha=0.2, linewidth=0)
             axis.set(xlabel="epoch", title=titles[name])
         for axis in axes[len(shown) :]:
             axis.remove()
@@ -121,16 +129,32 @@ def _over_epochs(runs: Sequence[Run], columns: Sequence[Columns], titles: Mappin
     return figure
 
 
+def _mean_points(members: Sequence[Sequence[Sequence[float]]]) -> tuple[list[float], Any, Any]:
+    """The epochs that all runs have, and mean and standard deviation (with n − 1) of their values."""
+    found = [{point[0]: point[1] for point in points} for points in members]
+    epochs = [epoch for epoch in found[0] if all(epoch in values for values in found)]
+    values = np.array([[values[epoch] for epoch in epochs] for values in found])
+    return epochs, values.mean(axis=0), values.std(axis=0, ddof=1) if len(found) > 1 else np.zeros(len(epochs))
+
+
+def _with_group(runs: Sequence[Run]) -> Iterator[tuple[Run, str, int, bool]]:
+    """Every run with the name and the colour of its folder of seeds, and whether it is the first of it."""
+    for colour, group in enumerate(group_seeds(runs)):
+        name = group.name if len(group.runs) < len(runs) else ""
+        for number, run in enumerate(group.runs):
+            yield run, name, colour, number == 0
+
+
 def plot_spectrum(*runs: Run) -> Figure:
-    """Singular values of the standardised features, relative to the largest."""
+    """Singular values of the standardised features, relative to the largest; seeds share a colour."""
     with _figure(4.2, 2.8) as (figure, [axis]):
-        for i, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
+        for run, name, i, is_first in _with_group(runs):
             for which, dash in (("untrained", ":"), ("trained", "-")):
                 if which in (result := _result(run)):
                     values = np.array(result[which]["spectrum"])
                     values = values[values > ROUNDING * values[0]] / (values[0] or 1)
                     ranks = np.arange(1, len(values) + 1)
-                    axis.semilogy(ranks, values, dash, color=f"C{i}", label=_label(runs, name, which))
+                    axis.semilogy(ranks, values, dash, color=f"C{i}", label=_label(name, which, is_first))
         for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
             ticks(LogFormatter())  # that of a logarithmic axis writes TeX, which this style prints as it is
         axis.set(xlabel="rank", ylabel="singular value, relative")
@@ -139,17 +163,17 @@ def plot_spectrum(*runs: Run) -> Figure:
 
 
 def plot_plane(*runs: Run) -> Figure:
-    """Alignment against uniformity: while training, and at the end."""
+    """Alignment against uniformity: while training, and at the end; seeds share a colour."""
     with _figure(3.6, 3) as (figure, [axis]):
-        for i, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
+        for run, name, i, is_first in _with_group(runs):
             colour, history, result = COLOURS[i % len(COLOURS)], history_columns(run)["geometry"], _result(run)
             if "alignment" in history:
                 x, y = ([value for _, value in history[key]] for key in ("uniformity", "alignment"))
-                axis.plot(x, y, ":", marker=".", color=colour, label=_label(runs, name, "while training"))
+                axis.plot(x, y, ":", marker=".", color=colour, label=_label(name, "while training", is_first))
             for which, face in (("untrained", "none"), ("trained", colour)):
                 if "alignment" in result.get(which, {}):
                     point = result[which]["uniformity"], result[which]["alignment"]
-                    label = _label(runs, name, which)
+                    label = _label(name, which, is_first)
                     axis.scatter(*point, s=60, facecolors=face, edgecolors=colour, label=label, zorder=3)
         axis.set(xlabel="uniformity (left: more spread)", ylabel="alignment (down: views agree)")
         axis.legend()
@@ -261,6 +285,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     "confusion": plot_confusion,
     "gallery": plot_gallery,
 }
+"""Figures by the name that `icone figures --names` takes."""
 
 
 @check_arguments
@@ -275,11 +300,12 @@ def save_figures(
 ) -> list[Path]:
     """Save the named figures of evaluated runs (default: all that they have data for) as PDF and PNG.
 
-    Several runs share a figure: as lines of one chart, or side by side. `projection` is that of the map. `data` says
+    Several runs share a figure: as lines of one chart, or side by side. A folder of seeds stands for its runs, with one
+    colour, and over epochs with mean and standard deviation. `projection` is that of the map. `data` says
     where the data of the runs is now, and `data_root` where the MedMNIST files are, for the pictures of the gallery.
     """
     given = [runs] if isinstance(runs, (str, Path, Run)) else runs
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in given]
+    opened = [Run.open(run.folder) for run in expand_seeds(given)]
     if not opened:
         raise InputError("figures need at least one run: give its folder")
     check_folder(Path(folder))
@@ -324,9 +350,10 @@ def _result(run: Run) -> dict[str, Any]:
     return run.result
 
 
-def _label(runs: Sequence[Run], name: str, which: str) -> str:
-    return which if len(runs) == 1 else f"{name}, {which}"
+def _label(name: str, which: str, is_first: bool) -> str:
+    """The entry of a legend; the seeds of a folder share one."""
+    return (f"{name}, {which}" if name else which) if is_first else "_nolegend_"
 
 
-def _marker(points: Sequence[Sequence[float]], i: int) -> str:
+def _marker(points: Sequence[Any], i: int) -> str:
     return SYMBOLS[i % len(SYMBOLS)] if len(points) < 40 else ""

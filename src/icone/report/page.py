@@ -21,7 +21,9 @@ with optional("report", "icone report"):
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
-SCRIPTS = ("base.js", "charts.js", "map.js", "tables.js", "duplicates.js", "finetuned.js", "main.js")
+SCRIPTS = (
+    "base.js", "verdict.js", "pictures.js", "charts.js", "map.js", "tables.js", "probes.js", "finetuned.js", "main.js",
+)  # fmt: skip
 
 
 def page(content: dict[str, Any]) -> str:
@@ -30,6 +32,7 @@ def page(content: dict[str, Any]) -> str:
     With the kind "fine-tuning" the runs are one `finetuned_content` each.
     """
     script, plotting = _script(), get_plotlyjs()
+    content = share_sheets(content)
     parts = {
         "policy": _policy([plotting, script]),
         "style": _asset("page.css"),
@@ -38,6 +41,19 @@ def page(content: dict[str, Any]) -> str:
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
+
+
+def share_sheets(content: dict[str, Any]) -> dict[str, Any]:
+    """The same content with the thumbnails of all runs in one list: runs of the same samples share theirs."""
+    sheets: list[Any] = []
+    runs = []
+    for run in content["runs"]:
+        if (own := run.get("map", {}).get("thumbnails")) is not None:
+            if own not in sheets:
+                sheets.append(own)
+            run = {**run, "map": {**run["map"], "thumbnails": sheets.index(own)}}
+        runs.append(run)
+    return {**content, "runs": runs, "sheets": sheets}
 
 
 def embed_json(content: Any) -> str:

@@ -38,6 +38,8 @@ class Samples:
     notes: list[str]
     groups: list[str] = field(default_factory=list)
     """The group of every sample, or "" where there is none; empty in results of earlier versions."""
+    untrained: npt.NDArray[np.float32] | None = None
+    """The features before training, where they were measured and are finite."""
     task: str = "classification"
 
     @property
@@ -72,6 +74,7 @@ def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
         with run.features_file.open("rb") as opened, np.load(opened) as file:
             saved = {name: file[name] for name in ("features", "ids", "labels", "splits")}
             groups = file["groups"] if "groups" in file else np.full(len(saved["ids"]), "")
+            before = file.get("untrained")
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {run.features_file} ({error}): run `{evaluate_command(run)}` again") from error
     notes = []
@@ -93,6 +96,7 @@ def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
         labels=saved["labels"][rows].tolist(),
         notes=notes,
         groups=groups[rows].tolist(),
+        untrained=None if before is None or not np.isfinite(before[rows]).all() else before[rows],
         task=((run.result or {}).get("data") or {}).get("task", "classification"),
     )
 

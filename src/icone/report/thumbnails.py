@@ -43,23 +43,36 @@ def tile_edge(count: int) -> int:
     return 64 if count <= 2000 else 48 if count <= 6000 else 32
 
 
-def make_sheets(
-    run: Run, samples: Samples, data: Any = None, data_root: Path | None = None
-) -> tuple[Sheets, Bits] | None:
+@dataclass(frozen=True)
+class Drawn:
+    """What was made of the samples of a run when they were read again."""
+
+    sheets: Sheets
+    hashes: Bits
+    examples: dict[int, Tensor]
+    """Prepared samples of a few rows."""
+
+
+def draw_samples(
+    run: Run, samples: Samples, examples: Sequence[int] = (), data: Any = None, data_root: Path | None = None
+) -> Drawn | None:
     """Thumbnails and perceptual hashes of the samples, read again; None for points, which have no picture."""
     preparation = run.preparation
     if preparation.spatial_dims == 0:
         return None
     edge, every = tile_edge(len(samples.ids)), range(len(samples.ids))
     hashes: list[Bits] = []
+    kept: dict[int, Tensor] = {}
 
     def pictures() -> Iterator[Picture]:
-        for image in _images(run, samples, preparation, data, data_root, every):
+        for row, image in enumerate(_images(run, samples, preparation, data, data_root, every)):
             hashes.append(perceptual_hash(image))
+            if row in examples:
+                kept[row] = image
             yield picture(image, edge)
 
     try:
-        return lay_out(pictures(), edge), np.stack(hashes)
+        return Drawn(lay_out(pictures(), edge), np.stack(hashes), kept)
     except InputError as error:
         raise InputError(f"no pictures of the samples: {error}. --no-thumbnails makes the page without them") from error
 

@@ -17,10 +17,12 @@ from icone.api.evaluate import evaluate
 from icone.api.run_data import check_moved, open_run_data
 from icone.errors import InputError
 from icone.evaluation.projection import ProjectionName
-from icone.report.content import run_content, run_names
+from icone.report.content import DrawnMemory, run_content
 from icone.report.finetuned_content import finetuned_content
+from icone.report.group_content import group_content
 from icone.report.page import page
 from icone.run import Run, refuse_own_file, write_text
+from icone.seeds import expand_seeds, group_seeds, run_names
 from icone.terminal import Terminal, printable_lines
 from icone.validation import check_arguments, check_target
 
@@ -51,10 +53,12 @@ def report(
     refuse_own_file(Path(out))
     if not runs or not projections:
         raise InputError("a report needs at least one run and one projection")
-    if tuned := [run for run in (run if isinstance(run, Run) else Run(run) for run in runs) if run.is_finetuned]:
-        return _write_finetuned(tuned, len(runs), Path(out))
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    found = expand_seeds(runs)
+    if tuned := [run for run in found if run.is_finetuned]:
+        return _write_finetuned(tuned, len(found), Path(out))
+    opened = [Run.open(run.folder) for run in found]
     contents = []
+    memory: DrawnMemory = {}
     for run, name in zip(opened, run_names(opened), strict=True):
         ensure_evaluated(run, data, data_root, cache, console)
         with console.status(Text(printable_lines(name))) as status, memory_errors():
@@ -66,10 +70,12 @@ def report(
                 thumbnails=thumbnails,
                 data=data,
                 data_root=data_root,
+                memory=memory,
                 progress=partial(_show, status, name),
             )
         contents.append(content)
-    return _write(contents, Path(out))
+    groups = group_seeds(opened)
+    return _write(contents, Path(out), groups=group_content(groups, opened))
 
 
 def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
@@ -79,8 +85,9 @@ def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
     return _write(contents, target, kind="fine-tuning")
 
 
-def _write(contents: Sequence[dict[str, Any]], target: Path, **more: str) -> Path:
-    title = contents[0]["name"] if len(contents) == 1 else f"{len(contents)} runs"
+def _write(contents: Sequence[dict[str, Any]], target: Path, **more: Any) -> Path:
+    names = [group["name"] for group in more.get("groups", ())] or [content["name"] for content in contents]
+    title = names[0] if len(names) == 1 else f"{len(names)} runs"
     write_text(target, page({"title": title, "runs": contents, **more}))
     return target
 

@@ -220,6 +220,7 @@ class ProgressBar:
 
 
 def choose_display(console: Console) -> Display:
+    """A live line in a terminal, plain lines elsewhere."""
     return RichDisplay(console) if console.is_terminal else PlainDisplay(console)
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 
 from icone.config import DataConfig
 from icone.data import Sample, open_source
+from icone.data.formats.pillow import image_header
 from icone.errors import InputError
 
 ReadOne = Callable[[Path], Sample]
@@ -119,6 +120,17 @@ def test_text_named_png(tmp_path: Path, read_one: ReadOne) -> None:
     (tmp_path / "a.png").write_text("not an image")
     with pytest.raises(InputError, match=r"a\.png: its content is not an image"):
         read_one(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "LA", "RGBA", "I;16"])
+def test_the_header_of_a_png_is_what_pillow_says(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.png"
+    Image.new(mode, (9, 6)).save(path)
+    with Image.open(path) as image:
+        assert image_header(path).shape == (len(image.getbands()), image.height, image.width)
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(OSError, match=r"cannot identify|[Tt]runcated"):
+        image_header(path)
 
 
 def test_huge_image_is_refused_in_a_sentence(

@@ -11,9 +11,12 @@ from icone.config import is_object, to_command
 from icone.evaluation.metrics import metric_value, metrics_shown
 from icone.terminal import counted
 
-CITATION = """@article{icone,
+CITATION = """@misc{icone,
   title = {{IConE}: Batch Independent Collapse Prevention for Self-Supervised Representation Learning},
-  author = {Almpanakis, Konstantinos and Kreshuk, Anna}
+  author = {Almpanakis, Konstantinos and Kreshuk, Anna},
+  year = {2026},
+  eprint = {2603.15263},
+  archiveprefix = {arXiv}
 }"""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,25 +57,31 @@ def read_series(files: list[Path]) -> Sample:
     The spacing is the slices' median distance, then the distance of rows and of columns. The slices must lie in
     parallel planes at equal steps. The steps need not be along the normal: where the gantry was tilted, they are not.
     The frames of one multi-frame file are such slices. Localizers among other slices are left out.
+
+    Headers are read first and pixels then, slice by slice, so that little more than the volume is in memory.
     """
-    everything = [(file, _read(file)) for file in files]
+    everything = [(file, _read(file, stop_before_pixels=True)) for file in files]
     chosen = [(file, one) for file, one in everything if not _is_localizer(one)] or everything
     files, slices = [file for file, _ in chosen], [one for _, one in chosen]
     left_out = len(everything) - len(chosen)
     notes = (f"{left_out} localizers (scouts) among its {len(everything)} files are left out",) if left_out else ()
     _check_one_series(slices)
     if len(slices) == 1 and _frames(slices[0]) > 1:
-        return _read_frames(slices[0])
-    return _volume(slices, files, [_pixels(one) for one in slices])._replace(notes=notes)
+        return _read_frames(_read(files[0]))
+    return _volume(slices, files, lambda number: _pixels(_read(files[number])))._replace(notes=notes)
 
 
-def _volume(slices: list[Any], files: list[Path], pixels: list[Array]) -> Sample:
-    """Slices, each with its own description, as one volume."""
+def _volume(slices: list[Any], files: list[Path], pixels: Callable[[int], Array]) -> Sample:
+    """Slices, each with its own description, as one volume; `pixels` gives those of a slice by its number."""
     _check_planes(slices, files)
     positions, heights = _positions(slices)
     order = np.argsort(heights, kind="stable")
     _check_steps(positions[order], heights[order], [files[i].name for i in order])
-    volume = np.stack([_rescaled(slices[i], pixels[i]) for i in order])
+    first = _rescaled(slices[order[0]], pixels(order[0]))
+    volume: Array = np.empty((len(order), *first.shape), first.dtype)
+    volume[0] = first
+    for place, number in enumerate(order[1:], start=1):
+        volume[place] = _rescaled(slices[number], pixels(number))
     return Sample(volume[None], _spacing(slices[0], heights[order]))
 
 
@@ -87,7 +94,7 @@ def _read_frames(file: Any) -> Sample:
     frames = [_frame(file, number) for number in range(len(pixels))]
     if any("ImagePositionPatient" in frame for frame in frames):
         names = [Path(f"frame {number}") for number in range(1, len(frames) + 1)]
-        return _volume(frames, names, list(pixels))
+        return _volume(frames, names, pixels.__getitem__)
     volume = np.stack([_rescaled(frame, one) for frame, one in zip(frames, pixels, strict=True)])
     spacing = _spacing(frames[0], np.zeros(1))
     return Sample(volume[None], spacing, notes=(UNPLACED.format(len(pixels)),))

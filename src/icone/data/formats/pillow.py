@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,8 @@ def read_image(path: Path) -> Sample:
             if isinstance(image, PngImageFile) and _is_16_bit_colour(image):
                 array = _decode_16_bit_colour(path)
             else:
-                array = pixels(ImageOps.exif_transpose(image))
+                ImageOps.exif_transpose(image, in_place=True)
+                array = pixels(image)
             return Sample(array, is_colour=len(array) == 3)
     except UnidentifiedImageError as error:
         raise InputError("its content is not an image, whatever its name says") from error
@@ -71,9 +73,25 @@ def _decode_bytes(path: Path, order: str) -> Array:
 
 
 def image_header(path: Path) -> Header:
-    """What an image declares; two bytes for every value, because 16 bits are decoded as two images of 8."""
+    """What an image declares; two bytes for every value, because 16 bits are decoded as two images of 8.
+
+    Of a PNG the first chunk says it: to let Pillow open a small file only for that would take as long as reading it.
+    """
+    with path.open("rb") as file:
+        start = file.read(PNG_HEADER.size)
+    if len(start) == PNG_HEADER.size:
+        signature, width, height, _, colour = PNG_HEADER.unpack(start)
+        if signature == PNG_SIGNATURE and colour in PNG_BANDS and width * height <= (Image.MAX_IMAGE_PIXELS or 0):
+            return Header((PNG_BANDS[colour], height, width), np.dtype(np.uint16))
     with Image.open(path) as image:
         return Header((len(image.getbands()), image.height, image.width), np.dtype(np.uint16))
+
+
+PNG_HEADER = struct.Struct(">16sIIBB")
+"""Signature, length and name of the first chunk; width, height, bit depth and colour type, as the PNG standard says."""
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+PNG_BANDS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Channels by colour type: gray, RGB, palette, gray and alpha, RGBA."""
 
 
 IMAGE = Format(

@@ -70,6 +70,8 @@ class Source(ABC):
     """What was found and is no sample, as (id, reason): a folder of localizers, files of another set of channels."""
     regions_above: float = math.inf
     """Bytes of a decoded sample above which `regions` opens it, so that it is never decoded whole."""
+    decoding_limit: float = math.inf
+    """Bytes that decoding may take, above which one sample is decoded at a time."""
     is_cacheable: ClassVar[bool] = True
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
@@ -131,7 +133,7 @@ class Source(ABC):
                 raise InputError(f"cannot read {self.where(position)}: {error}") from error
             except Exception:  # decoders raise anything; reading the sample says what is wrong
                 self._needed[position] = 0
-        with DECODING.hold(self._needed[position], self.where(position)):
+        with DECODING.hold(self._needed[position], self.where(position), self.decoding_limit):
             yield
 
     def each(self, positions: Sequence[int]) -> Iterator[Sample | InputError]:

@@ -31,7 +31,7 @@ def orthogonality(
     the extra memory is O(N·d + block·N). Differentiable once: a second derivative raises.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-    Learning".
+    Learning", 2026, arXiv:2603.15263.
 
     table: raw anchors (N, d), of any scale; a half-precision table is computed in float32.
     normalisation: "pair" divides the sum by the number of pairs, as printed; "anchor" divides it by N, so

@@ -30,7 +30,7 @@ def sampled_orthogonality(
 
     Value and gradient have the expectation of the exact term; a step costs R/N of it and O((N + R)·d + R·block)
     memory. The rows come from the device's default generator. The estimate is ours; the term is that of IConE
-    (Almpanakis and Kreshuk).
+    (Almpanakis and Kreshuk 2026, arXiv:2603.15263).
 
     table: raw anchors (N, d), of any scale; a half-precision table is computed in float32.
     normalisation: as in `orthogonality`.

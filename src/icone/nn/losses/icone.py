@@ -1,7 +1,7 @@
 """The two attractive terms of IConE: views of an instance agree with one another and with its anchor.
 
 Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
-Learning".
+Learning", 2026, arXiv:2603.15263.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attraction by class: views agree with all anchors of their class.
 
 The supervised extension of IConE: Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for
-Self-Supervised Representation Learning".
+Self-Supervised Representation Learning", 2026, arXiv:2603.15263.
 """
 
 from __future__ import annotations

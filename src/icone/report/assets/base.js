@@ -1,5 +1,6 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const runs = data.runs;
+const groups = data.groups ?? runs.map((run, i) => ({ name: run.name, runs: [i] })); // runs of one folder of seeds
 
 // Okabe and Ito's colours, told apart with every common colour vision; the blues a little lighter, for dark paper.
 const COLOURS = ["#1A7FC1", "#E69F00", "#009E73", "#CC79A7", "#7CC7F2", "#D55E00", "#B3A100", "#8C8C8C"];
@@ -9,6 +10,8 @@ const DASHES = ["solid", "dash", "dot", "dashdot"];
 const NONE = { colour: "#9a9a9a", symbol: "circle-open", glyph: "○", name: "none" };
 const SVG_POINTS = 3000; // crisp and printable below, WebGL above
 const LISTED = 500;
+const TILES = 60; // pictures of matches that are listed
+const FEW = 3; // points that a chart needs: of fewer there is a table
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
 const PER_SHEET = 256;
 const SHEET_COLUMNS = 16;
@@ -25,9 +28,34 @@ function make(tag, options = {}, ...children) {
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 }
+// A table in a box that scrolls; the first cell of a row is text, the others are numbers.
+function scores(headings, rows, label = null) {
+  const cells = (row, tag) => make("tr", {}, ...row.map((text, i) => make(tag, { text: String(text), class: i ? "number" : "" })));
+  const table = make("table", {}, make("thead", {}, cells(headings, "th")), make("tbody", {}, ...rows.map((row) => cells(row, "td"))));
+  return make("div", { class: "scroll", ...(label ? reachable(label) : {}) }, table);
+}
+// What may be larger than its box: the keyboard can scroll it.
+const reachable = (label) => ({ tabindex: "0", role: "region", "aria-label": label });
+function pairs(object) {
+  return make("table", {}, make("tbody", {}, ...Object.entries(object).map(([key, value]) => make("tr", {}, make("td", { text: key }), make("td", { text: value })))));
+}
+// The part of a section that every run has: of one or two runs all open, of more the first.
+function perRun(section, build) {
+  const body = find(`#${section} .body`);
+  runs.forEach((run, i) => {
+    const parts = build(run).filter(Boolean);
+    if (runs.length === 1) { body.append(...parts); return; }
+    const box = make("details", { class: "run", ...(i === 0 || runs.length === 2 ? { open: "" } : {}) }, make("summary", { text: run.name }), ...parts);
+    box.addEventListener("toggle", () => { for (const plot of drawn) if (box.contains(plot)) Plotly.Plots.resize(plot); });
+    body.append(box);
+  });
+}
 const find = (selector) => document.querySelector(selector);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const words = (name) => name.replaceAll("_", " ");
+const counted = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
+// A long name breaks where a reader would break it: after _ / . -
+const breakable = (text) => String(text).split(/(?<=[_/.-])(?=.)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 // Plotly reads a little HTML in its texts: escape what is not ours.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
@@ -49,12 +77,13 @@ function colours() {
 }
 function draw(node, traces, layout, config = {}) {
   const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), automargin: true };
+  const titled = (own) => ({ ...axis, ...own, ...(own?.title ? { title: { font: { size: 12.5 }, ...own.title } } : {}) });
   const base = {
     margin: { l: 50, r: 12, t: 8, b: 40 }, modebar: { bgcolor: "rgba(0,0,0,0)" }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12.5, color: css("--ink") },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11.5 } }, hoverlabel: { font: { size: 12 } },
+    showlegend: false, hoverlabel: { font: { size: 12 } }, // names stand in HTML, in full
   };
-  const whole = { ...base, ...layout, xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis } };
+  const whole = { ...base, ...layout, xaxis: titled(layout.xaxis), yaxis: titled(layout.yaxis) };
   const settings = { responsive: true, displaylogo: false, displayModeBar: false, ...config };
   if (drawn.includes(node)) return Plotly.react(node, traces, whole, settings); // newPlot would drop the listeners
   drawn.push(node);

@@ -1,88 +1,135 @@
-// ---- verdict ----
-function showVerdicts() {
-  find("#title").textContent = `icone report · ${data.title}`;
-  document.title = `icone report · ${data.title}`;
-  for (const run of runs) {
-    const verdict = run.verdict;
-    const columns = ["untrained", "trained"].filter((which) => run.metrics.some((row) => row[which]));
-    const head = make("tr", {}, make("th", { text: "" }), ...columns.map((c) => make("th", { text: c, class: "number" })));
-    const rows = run.metrics.map((row) => make("tr", {}, make("td", { text: row.title }),
-      ...columns.map((c) => make("td", { text: row[c] ?? "–", class: "number" }))));
-    find("#verdict .cards").append(make("article", { class: `card ${verdict.state.replaceAll(" ", "-")}` },
-      make("div", {}, make("h3", { text: run.name }), make("span", { class: "badge", text: verdict.state }),
-        make("p", { class: "headline", text: verdict.headline }),
-        make("ul", { class: "evidence" }, ...verdict.evidence.map((text) => make("li", { text }))),
-        verdict.advice ? make("p", { text: verdict.advice }) : null,
-        ...run.warnings.map((text) => make("p", { class: "warning", text })), make("p", { class: "note", text: run.note }),
-        ...run.label_notes.map((text) => make("p", { class: "note", text }))),
-      make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)))));
-  }
-}
-
 // ---- charts ----
-function chart(section, title, label) {
-  const plot = make("div", { class: "plot", role: "img", "aria-label": label ?? title });
-  find(`#${section} .charts`).append(make("div", { class: "chart" }, make("h3", { text: title }), plot));
-  return plot;
-}
 const line = (i) => ({ color: COLOURS[i % COLOURS.length], dash: DASHES[Math.floor(i / COLOURS.length) % DASHES.length], width: 2 });
+const rgba = (hex, alpha) => `rgba(${[1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16)).join(", ")}, ${alpha})`;
 function curve(points, name, i) {
   const few = points.length < 40;
   return {
     type: "scatter", mode: few ? "lines+markers" : "lines", x: points.map((p) => p[0]), y: points.map((p) => p[1]),
-    name: plain(name), line: line(i), marker: { size: 5, symbol: SYMBOLS[i % SYMBOLS.length] },
+    name: plain(name), title: name, line: line(i), marker: { size: 5, symbol: SYMBOLS[i % SYMBOLS.length] },
   };
+}
+// What lines and marks mean: names in full, each once.
+function key(traces) {
+  const named = new Map(traces.filter((t) => t.title && !t.unnamed).map((t) => [t.title, t]));
+  return make("ul", { class: "key" }, ...[...named].map(([name, trace]) => {
+    const isLine = trace.mode.startsWith("lines"), colour = isLine ? trace.line.color : trace.marker.color;
+    const swatch = make("span", { class: isLine ? "stroke" : "swatch", "aria-hidden": "true", text: isLine ? "" : trace.marker.symbol === "circle-open" ? "○" : "●" });
+    Object.assign(swatch.style, isLine ? { borderTop: `3px ${{ solid: "solid", dash: "dashed", dashdot: "dashed" }[trace.line.dash ?? "solid"] ?? "dotted"} ${colour}` } : { color: colour });
+    return make("li", {}, swatch, make("span", { text: name }));
+  }));
+}
+// A chart with its key; of fewer than three points a table.
+function chart(parent, title, traces, layout, { keyed = true, note = "", across = "epoch" } = {}) {
+  const box = make("div", { class: "chart" }, make("h3", { text: title }));
+  parent.append(box);
+  if (traces.every((trace) => trace.x.length < FEW)) {
+    const shown = traces.filter((t) => !t.unnamed), xs = [...new Set(shown.flatMap((t) => t.x))].sort((a, b) => a - b);
+    box.append(scores([across, ...shown.map((t) => t.title)], xs.map((x) => [x, ...shown.map((t) => number(t.y[t.x.indexOf(x)]))])));
+  } else {
+    const plot = make("div", { class: "plot", role: "img", "aria-label": title });
+    box.append(...[keyed && traces.length > 1 ? key(traces) : null, plot].filter(Boolean));
+    draw(plot, traces, layout);
+  }
+  if (note) box.append(make("p", { class: "help", text: note }));
+}
+const number = (value) => (value === undefined || value === null ? "–" : String(Number(value.toPrecision(4))));
+
+// ---- over epochs; of a folder of seeds mean and standard deviation ----
+// [epoch, mean, sd, runs] of the epochs that all runs of a group have.
+function meanPoints(columns) {
+  const found = columns.filter(Boolean);
+  if (!found.length) return [];
+  return found[0].map((p) => p[0]).filter((epoch) => found.every((points) => points.some((p) => p[0] === epoch))).map((epoch) => {
+    const values = found.map((points) => points.find((p) => p[0] === epoch)[1]), mean = values.reduce((a, b) => a + b) / values.length;
+    const sd = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / Math.max(values.length - 1, 1));
+    return [epoch, mean, sd, values.length];
+  });
+}
+function groupTraces(points, name, i) {
+  const mean = curve(points, name, i), xs = points.map((p) => p[0]);
+  if (!points.length || points[0][3] === 1) return [mean];
+  const band = {
+    type: "scatter", mode: "lines", x: [...xs, ...xs.toReversed()], y: [...points.map((p) => p[1] + p[2]), ...points.toReversed().map((p) => p[1] - p[2])],
+    fill: "toself", fillcolor: rgba(COLOURS[i % COLOURS.length], 0.2), line: { width: 0 }, hoverinfo: "skip", unnamed: true,
+  };
+  return [band, mean];
 }
 function liveSamples() {
   const counts = [...new Set(runs.map((run) => run.live_samples).filter(Boolean))].sort((a, b) => a - b);
   return counts.length ? `${counts.length > 1 ? `${counts[0]} to ` : ""}${counts.at(-1)} samples` : "a few samples";
 }
-function showTraining() {
+// Everything that was written down over epochs: {title, fromZero, terms} with {name, i, points} of every line.
+function quantities() {
   const names = (kind) => [...new Set(runs.flatMap((run) => Object.keys(run.history[kind])))];
+  const ofGroups = (kind, name) => groups.map((group, i) => ({ name: group.name, i, points: meanPoints(group.runs.map((r) => runs[r].history[kind][name])) })).filter((l) => l.points.length);
+  const terms = names("terms");
+  const losses = groups.length > 1 ? terms.map((term) => ({ title: words(term), lines: ofGroups("terms", term) }))
+    : [{ title: "Loss and its terms", keyed: true, lines: terms.map((term, i) => ({ ...ofGroups("terms", term)[0], name: words(term), i })) }];
+  const geometry = runs[0].charts.filter((c) => names("geometry").includes(c.name))
+    .map(({ name, title, from_zero, grows }) => ({ title: `${title}${grows ? `, ${liveSamples()}` : ""}`, fromZero: from_zero, lines: ofGroups("geometry", name) }));
+  return terms.length ? [...losses, ...geometry] : [];
+}
+function showTraining() {
+  const parent = find("#training .charts"), all = quantities();
+  const isShort = (quantity) => quantity.lines.every((l) => l.points.length < FEW);
   find("#training .help").textContent = `Loss terms, and the geometry of random views of ${liveSamples()} along the way; epoch 0 is the encoder before training. `
-    + "Ranks grow with the number of samples: compare these with each other, not with those of the evaluation above.";
-  if (!names("terms").length) { find("#training .charts").append(make("p", { class: "note", text: "No epoch was finished." })); return; }
-  const epochs = { xaxis: { title: { text: "epoch" }, rangemode: "tozero" } };
-  if (runs.length === 1) {
-    const terms = runs[0].history.terms;
-    draw(chart("training", "Loss and its terms"), Object.keys(terms).map((t, i) => curve(terms[t], words(t), i)), epochs);
-  } else for (const term of names("terms")) perRun(words(term), (run) => run.history.terms[term]);
-  for (const { name, title, from_zero, grows } of runs[0].charts) {
-    if (names("geometry").includes(name)) perRun(`${title}${grows ? `, ${liveSamples()}` : ""}`, (run) => run.history.geometry[name], from_zero);
-  }
-  function perRun(title, points, fromZero = false) {
-    const traces = runs.map((run, i) => points(run) && curve(points(run), run.name, i)).filter(Boolean);
-    draw(chart("training", title), traces, { ...epochs, yaxis: { rangemode: fromZero ? "tozero" : "normal" }, showlegend: runs.length > 1 });
+    + "Ranks grow with the number of samples: compare these with each other, not with those of the evaluation above."
+    + (runs.length > groups.length ? " Of a folder of seeds the mean is drawn, and its standard deviation as a band." : "");
+  if (!all.length) { parent.append(make("p", { class: "note", text: "No epoch was finished." })); return; }
+  const few = all.filter(isShort);
+  if (few.length) parent.before(epochTable(few));
+  if (groups.length > 1) parent.before(key(groups.map((group, i) => curve([], group.name, i))));
+  for (const { title, fromZero, lines, keyed = false } of all.filter((q) => !isShort(q))) {
+    const layout = { xaxis: epochAxis(lines.flatMap((l) => l.points)), yaxis: { rangemode: fromZero ? "tozero" : "normal" } };
+    chart(parent, title, lines.flatMap((l) => groupTraces(l.points, l.name, l.i)), layout, { keyed });
   }
 }
+// Whole epochs only.
+function epochAxis(points) {
+  const most = Math.max(...points.map((p) => p[0]));
+  return { title: { text: "epoch" }, rangemode: "tozero", ...(most <= 8 ? { dtick: most > 4 ? 2 : 1 } : {}) };
+}
+function epochTable(few) {
+  const epochs = [...new Set(few.flatMap((q) => q.lines.flatMap((l) => l.points.map((p) => p[0]))))].sort((a, b) => a - b);
+  const text = (point) => (point ? number(point[1]) + (point[3] > 1 ? ` ± ${number(point[2])}` : "") : "–");
+  const rows = few.flatMap(({ title, lines, keyed }) => lines.map((l) => [
+    keyed ? l.name : groups.length > 1 ? `${title}: ${l.name}` : title, ...epochs.map((epoch) => text(l.points.find((p) => p[0] === epoch)))]));
+  return scores(["", ...epochs.map((epoch) => `epoch ${epoch}`)], rows, "What was measured over epochs");
+}
+
+// ---- geometry of the evaluated features ----
 function showShape() {
-  find("#shape .charts").classList.toggle("crowded", runs.length > 1);
-  const spectra = [], plane = [];
-  runs.forEach((run, i) => {
-    const label = (which) => (runs.length === 1 ? which : `${run.name}, ${which}`);
+  const parent = find("#shape .charts"), spectra = [], plane = [];
+  parent.classList.toggle("crowded", groups.length > 1);
+  groups.forEach((group, i) => group.runs.forEach((r) => {
+    const run = runs[r], width = group.runs.length > 1 ? 1 : 2, colour = COLOURS[i % COLOURS.length];
+    const named = (which) => { const title = groups.length === 1 ? which : `${group.name}, ${which}`; return { title, name: plain(title) }; };
     for (const [which, values] of Object.entries(run.spectrum)) {
-      const top = values[0] || 1;
+      const top = values[0] || 1, kept = values.filter((v) => v > ROUNDING * top);
       spectra.push({
-        type: "scatter", mode: "lines", name: plain(label(which)), x: values.map((_, k) => k + 1),
-        y: values.map((v) => (v > ROUNDING * top ? v / top : null)),
-        line: { color: COLOURS[i % COLOURS.length], width: 2, dash: which === "untrained" ? "dot" : "solid" },
+        type: "scatter", mode: "lines", ...named(which), x: kept.map((_, k) => k + 1), y: kept.map((v) => v / top),
+        line: { color: colour, width, dash: which === "untrained" ? "dot" : "solid" },
       });
     }
     const { alignment = [], uniformity = [] } = run.history.geometry;
     if (alignment.length > 1) plane.push({
       type: "scatter", mode: "lines+markers", x: uniformity.map((p) => p[1]), y: alignment.map((p) => p[1]),
-      name: plain(label("while training")), line: { color: COLOURS[i % COLOURS.length], width: 1, dash: "dot" },
+      ...named("while training, on fewer samples"), line: { color: colour, width: 1, dash: "dot" },
       marker: { size: 4 }, text: alignment.map((p) => `epoch ${p[0]}`),
     });
     for (const [which, [a, u]] of Object.entries(run.plane)) plane.push({
-      type: "scatter", mode: "markers", x: [u], y: [a], name: plain(label(which)),
-      marker: { size: 13, color: COLOURS[i % COLOURS.length], symbol: which === "untrained" ? "circle-open" : "circle" },
+      type: "scatter", mode: "markers", x: [u], y: [a], ...named(which),
+      marker: { size: 13, color: colour, symbol: which === "untrained" ? "circle-open" : "circle" },
     });
-  });
-  draw(chart("shape", "Singular values of the standardised features"), spectra, {
+  }));
+  chart(parent, "Singular values of the standardised features", spectra, {
     xaxis: { title: { text: "rank" } }, yaxis: { type: "log", title: { text: "relative to the largest" }, exponentformat: "power" },
-  });
-  if (plane.length) draw(chart("shape", "Alignment and uniformity"), plane, {
-    xaxis: { title: { text: "uniformity (left: more spread)" } }, yaxis: { title: { text: "alignment (down: views agree)" } },
-  });
+  }, { across: "rank" });
+  // Two points, before and after, are in the table at the top already.
+  if (plane.reduce((sum, trace) => sum + trace.x.length, 0) < FEW) return;
+  const box = make("div", { class: "chart" }, make("h3", { text: "Alignment and uniformity" }), key(plane));
+  const plot = make("div", { class: "plot", role: "img", "aria-label": "Alignment and uniformity" });
+  box.append(plot);
+  parent.append(box);
+  draw(plot, plane, { xaxis: { title: { text: "uniformity (left: more spread)" } }, yaxis: { title: { text: "alignment (down: views agree)" } } });
 }

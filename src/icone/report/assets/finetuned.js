@@ -1,5 +1,5 @@
 // ---- the page of fine-tunings: scores side by side, curves, classes and confusion ----
-const UNUSED = ["shape", "map", "gallery", "duplicates"]; // sections of a pretraining
+const UNUSED = ["read", "shape", "map", "gallery", "duplicates"]; // sections of a pretraining
 function showFineTuned() {
   for (const id of UNUSED) for (const node of [find(`#${id}`), find(`nav a[href="#${id}"]`)]) node.remove();
   find(".skip").setAttribute("href", "#probes");
@@ -19,12 +19,13 @@ function showFineTuned() {
     const traces = [];
     for (const run of runs) for (const found of run.curves.filter((c) => c.title === title)) for (const { name, points, kept } of found.networks) {
       if (!points.length) continue;
-      const trace = curve(points, runs.length > 1 ? `${run.name}, ${name}` : name, traces.length / 2);
+      const trace = curve(points, runs.length > 1 ? `${run.name}, ${name}` : name, traces.filter((t) => !t.unnamed).length);
       const best = points.filter((p) => p[0] === kept);
-      traces.push(trace, { type: "scatter", mode: "markers", x: best.map((p) => p[0]), y: best.map((p) => p[1]), showlegend: false, hoverinfo: "skip",
+      if (points.length < FEW) { traces.push(trace); continue; } // a table, whose kept epoch is in the table above
+      traces.push(trace, { type: "scatter", mode: "markers", x: best.map((p) => p[0]), y: best.map((p) => p[1]), hoverinfo: "skip", unnamed: true,
         marker: { size: 13, symbol: "circle-open", color: trace.line.color, line: { width: 2 } } });
     }
-    draw(chart("training", title), traces, { xaxis: { title: { text: "epoch" }, rangemode: "tozero" } });
+    chart(find("#training .charts"), title, traces, { xaxis: epochAxis(traces.flatMap((t) => t.x.map((x) => [x]))) });
   }
   showProbes();
   showProvenance();

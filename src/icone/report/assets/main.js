@@ -3,6 +3,7 @@ setTheme(theme());
 if (data.kind === "fine-tuning") showFineTuned();
 else {
   showVerdicts();
+  showData();
   showTraining();
   showShape();
   showMaps();
@@ -12,4 +13,4 @@ else {
   showProvenance();
 }
 // The first chart of a row had the whole row to itself when it was drawn.
-Promise.all(drawn.map((plot) => Plotly.Plots.resize(plot))).then(() => { document.body.dataset.ready = "true"; });
+Promise.all(drawn.filter((plot) => plot.offsetParent).map((plot) => Plotly.Plots.resize(plot))).then(() => { document.body.dataset.ready = "true"; });

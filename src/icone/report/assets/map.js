@@ -1,35 +1,3 @@
-// ---- thumbnails ----
-const sheetAddresses = new Map(); // decoded once: a blob is cheaper to reuse than a long address
-function sheetAddress(sheet) {
-  if (!sheetAddresses.has(sheet)) {
-    const bytes = Uint8Array.from(atob(sheet.slice(sheet.indexOf(",") + 1)), (c) => c.charCodeAt(0));
-    sheetAddresses.set(sheet, URL.createObjectURL(new Blob([bytes], { type: "image/jpeg" })));
-  }
-  return sheetAddresses.get(sheet);
-}
-function thumbnail(run, point, height) {
-  const sheets = run.map.thumbnails;
-  if (!sheets) return null;
-  const scale = height / sheets.height, width = sheets.width * scale, within = point % PER_SHEET;
-  const sheet = sheets.sheets[Math.floor(point / PER_SHEET)];
-  const node = make("span", { class: "thumb", role: "img", "aria-label": `picture of ${run.map.ids[point]}` });
-  Object.assign(node.style, {
-    width: `${width}px`, height: `${height}px`, backgroundImage: `url("${sheetAddress(sheet)}")`,
-    backgroundSize: `${width * SHEET_COLUMNS}px auto`,
-    backgroundPosition: `${-width * (within % SHEET_COLUMNS)}px ${-height * Math.floor(within / SHEET_COLUMNS)}px`,
-  });
-  return node;
-}
-const wide = (run) => run.map.thumbnails?.width > run.map.thumbnails?.height; // three slices of a volume
-function facts(run, point) {
-  const rows = run.map.columns.map((column) => {
-    const value = column.values[point];
-    const text = column.categories ? column.categories[value] ?? "none" : value ?? "none";
-    return make("div", {}, make("b", { text: `${column.name}: ` }), document.createTextNode(String(text)));
-  });
-  return [make("div", { text: run.map.ids[point] }), ...rows];
-}
-
 // ---- the map ----
 let selection = new Set();
 const panels = [];
@@ -52,10 +20,14 @@ class Panel {
   constructor(parent, first) {
     this.hidden = new Set();
     this.focus = this.hovered = null;
+    this.matches = []; // of the search
     this.runSelect = this.#select("run", runs.map((run) => run.name), () => this.#changeRun());
     this.mapSelect = this.#select("map", [], () => this.draw());
     this.colourSelect = this.#select("colour by", [], () => { this.hidden.clear(); this.draw(); });
-    this.search = make("input", { type: "search", placeholder: "id, or part of it", on: { change: () => this.#find() } });
+    this.search = make("input", { type: "search", placeholder: "id, or part of it", on: {
+      input: () => this.#find(), focus: () => { if (this.search.value) this.#find(); },
+      keydown: (event) => { if (event.key === "Enter" && this.matches.length) this.show(this.matches[0]); },
+    } });
     this.plot = make("div", { class: "map-plot", tabindex: "0", role: "application", "aria-label": "Map; arrow keys step through the samples", on: { keydown: (event) => this.#key(event) } });
     this.legend = make("div", { class: "legend", role: "group", "aria-label": "Legend; press to hide or show" });
     this.detail = make("div", { class: "detail box", "aria-live": "polite" });
@@ -87,17 +59,15 @@ class Panel {
     this.#fill(this.mapSelect, this.run.map.projections.map((p) => p.name));
     this.#fill(this.colourSelect, this.run.map.columns.map((c) => c.name));
     this.hidden.clear();
-    this.position = new Map(this.run.map.ids.map((id, i) => [id, i]));
-    this.focus = null;
-    this.#describe();
+    this.#find();
     return this.draw();
   }
   #find() {
-    const wanted = this.search.value.trim();
-    if (!wanted) return;
-    const exact = this.position.get(wanted);
-    const point = exact ?? this.run.map.ids.findIndex((id) => id.includes(wanted));
-    if (point >= 0) this.show(point); else this.detail.replaceChildren(make("p", { text: `No sample is called ${wanted}.` }));
+    const wanted = this.search.value.trim().toLowerCase();
+    this.matches = wanted ? this.run.map.ids.flatMap((id, i) => (id.toLowerCase().includes(wanted) ? [i] : [])) : [];
+    this.focus = this.matches.length === 1 ? this.matches[0] : null;
+    this.#describe();
+    this.#mark();
   }
   #key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -130,7 +100,7 @@ class Panel {
       customdata: group.points, hoverinfo: "none", showlegend: false, visible: !this.hidden.has(group.name),
       marker: group.colour
         ? { color: group.colour, symbol: group.symbol, size, opacity: 0.85 }
-        : { color: this.column.values, colorscale: "Cividis", size, opacity: 0.9, showscale: true, colorbar: { thickness: 12, outlinewidth: 0, len: 0.85, y: 0, yanchor: "bottom" } },
+        : { color: this.column.values, colorscale: "Cividis", size, opacity: 0.9, line: { width: 0.5, color: css("--quiet") }, showscale: true, colorbar: { thickness: 12, outlinewidth: 0, len: 0.85, y: 0, yanchor: "bottom" } },
       selectedpoints: this.#selected(group), unselected: { marker: { opacity: 0.12 } },
     }));
     traces.push({
@@ -214,12 +184,15 @@ class Panel {
     this.#mark();
   }
   #mark() {
-    const points = this.focus === null ? [] : [this.focus, ...this.run.map.neighbours[this.focus]];
+    if (!this.plot.data) return;
+    const points = this.focus === null ? this.matches.slice(0, LISTED) : [this.focus, ...this.run.map.neighbours[this.focus]];
     const { x, y } = this.projection;
     Plotly.restyle(this.plot, { x: [points.map((i) => x[i])], y: [points.map((i) => y[i])], "marker.color": css("--ink") }, [this.shownGroups.length]);
   }
   #describe() {
-    this.detail.classList.toggle("interactive", this.focus === null); // nothing that paper should show
+    const searched = this.search.value.trim();
+    this.detail.classList.toggle("interactive", this.focus === null && !searched); // nothing that paper should show
+    if (this.focus === null && searched) return this.#listMatches(searched);
     if (this.focus === null) {
       this.detail.replaceChildren(make("p", { class: "help", text: "Click a point, or step through them with the arrow keys." }));
       return;
@@ -230,15 +203,16 @@ class Panel {
       ...[thumbnail(this.run, point, wide(this.run) ? 72 : 128)].filter(Boolean),
       ...facts(this.run, point), make("h3", { text: "Nearest neighbours" }),
       make("div", { class: "tiles" }, ...near.map((other) => tile(this.run, other, point, 44, () => this.show(other)))));
-    if (inside) this.detail.querySelector("button")?.focus(); // whoever walks from neighbour to neighbour by keyboard
+    if (inside) this.detail.querySelector(".tile")?.focus(); // whoever walks from neighbour to neighbour by keyboard
   }
-}
-function tile(run, point, query, height, act) {
-  const labels = run.map.labels, kind = point === query ? "query" : !labels || !labels[query] ? "" : labels[point] === labels[query] ? "same" : "other";
-  const mark = { same: "✓ ", other: "✗ " }[kind] ?? "";
-  const caption = mark + (labels?.[point] || run.map.ids[point]);
-  return make("button", { type: "button", class: `tile ${kind}`, title: run.map.ids[point], on: { click: act } },
-    thumbnail(run, point, height), make("small", { text: caption }));
+  #listMatches(searched) {
+    const found = this.matches, ids = this.run.map.ids, rest = found.length - TILES;
+    this.detail.replaceChildren(...[
+      make("p", { text: found.length ? `${counted(found.length, "sample")} with ${searched} in the id.` : `No id holds ${searched}.` }),
+      found.length ? make("button", { type: "button", text: "Select them", on: { click: () => select(found.map((i) => ids[i])) } }) : null,
+      make("div", { class: "tiles matches" }, ...found.slice(0, TILES).map((i) => tile(this.run, i, i, 44, () => this.show(i), ids[i]))),
+      rest > 0 ? make("p", { class: "note", text: `… and ${rest} more.` }) : null].filter(Boolean));
+  }
 }
 function select(ids) {
   selection = new Set(ids);

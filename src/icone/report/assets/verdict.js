@@ -1,0 +1,36 @@
+// ---- verdict, and runs side by side ----
+function showVerdicts() {
+  find("#title").textContent = `icone report · ${data.title}`;
+  document.title = `icone report · ${data.title}`;
+  if (runs.length > 1) find("#verdict .cards").before(comparison());
+  for (const run of runs) {
+    const verdict = run.verdict;
+    find("#verdict .cards").append(make("article", { class: `card ${verdict.state.replaceAll(" ", "-")}` },
+      make("div", {}, make("h3", { text: run.name }), make("span", { class: "badge", text: verdict.state }),
+        make("p", { class: "headline", text: verdict.headline }),
+        make("ul", { class: "evidence" }, ...verdict.evidence.map((text) => make("li", { text }))),
+        verdict.advice ? make("p", { text: verdict.advice }) : null,
+        ...run.warnings.map((text) => make("p", { class: "warning", text })), make("p", { class: "note", text: run.note }),
+        ...run.label_notes.map((text) => make("p", { class: "note", text }))),
+      runs.length === 1 ? metricTable(run.metrics) : null));
+  }
+}
+function metricTable(metrics) {
+  const columns = ["untrained", "trained"].filter((which) => metrics.some((row) => row[which]));
+  return scores(["", ...columns], metrics.map((row) => [row.title, ...columns.map((c) => row[c] ?? "–")]));
+}
+// Metrics of all runs, untrained beside trained; of a folder of seeds first mean ± standard deviation.
+function comparison() {
+  const blocks = groups.flatMap((group) => {
+    const own = group.runs.map((i) => ({ name: runs[i].name, metrics: runs[i].metrics }));
+    const mean = { name: `${group.name}: mean ± sd of ${group.runs.length} seeds`, metrics: group.metrics, isMean: true };
+    return group.runs.length > 1 ? [mean, ...own] : own;
+  });
+  const titles = [...new Set(blocks.flatMap((block) => block.metrics.map((row) => row.title)))];
+  const cell = (block, title, which) => block.metrics.find((row) => row.title === title)?.[which] ?? "–";
+  const first = make("tr", {}, make("td"), ...blocks.map((b) => make("th", { scope: "colgroup", colspan: "2", text: b.name, class: b.isMean ? "mean" : "" })));
+  const second = make("tr", {}, make("td"), ...blocks.flatMap((b) => ["untrained", "trained"].map((which) => make("th", { scope: "col", class: `number ${which} ${b.isMean ? "mean" : ""}`, text: which }))));
+  const rows = titles.map((title) => make("tr", {}, make("th", { scope: "row", text: title }),
+    ...blocks.flatMap((b) => ["untrained", "trained"].map((which) => make("td", { class: `number ${which} ${b.isMean ? "mean" : ""}`, text: cell(b, title, which) })))));
+  return make("div", { class: "scroll compare", ...reachable("All metrics of all runs") }, make("table", {}, make("thead", {}, first, second), make("tbody", {}, ...rows)));
+}

@@ -1,0 +1,116 @@
+"""What the page says about the data of a run: what was read, how it was prepared, and what training sees of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icone.api.build import make_training_views
+from icone.config import is_object
+from icone.data.targets import label_set
+from icone.evaluation.probes import sorted_classes
+from icone.report.samples import Samples
+from icone.report.thumbnails import lay_out, picture
+from icone.run import Run
+from icone.training.context import kept_random_state
+from icone.views.base import Views, unit_range
+
+EXAMPLES = 6
+"""Samples that are shown with their views."""
+VIEWS = 4
+EDGE = 96
+"""Pixels of their pictures."""
+KINDS = {0: "points", 2: "images (2D)", 3: "volumes (3D)"}
+
+
+def data_content(run: Run, samples: Samples, examples: Mapping[int, Tensor]) -> dict[str, Any]:
+    """Facts, labels, notes, what was left out, and prepared samples with random views of them."""
+    data = run.record["data"]
+    return {
+        "key": [data["fingerprint"], data["preparation"], run.record.get("views")],
+        "facts": _facts(run),
+        "labels": _labels(samples),
+        "notes": data["notes"],
+        "skipped": [[str(name), str(reason)] for name, reason in data["skipped"]],
+        "views": _views_text(run),
+        "examples": _examples(run, examples),
+    }
+
+
+def _facts(run: Run) -> dict[str, str]:
+    data, preparation, config = run.record["data"], run.preparation, run.config
+    held_out = f", {data['held_out']:,} held out" if data["held_out"] else ""
+    facts = {
+        "source": config.source,
+        "samples": f"{data['instances']:,} {KINDS[preparation.spatial_dims]} to train on{held_out}",
+    }
+    if preparation.spatial_dims:
+        channels = f"{preparation.channels} channel" + ("" if preparation.channels == 1 else "s")
+        colour = " (red, green, blue)" if preparation.channels == 3 and preparation.is_rgb else ""
+        size = " × ".join(map(str, preparation.size))
+        if preparation.crops:
+            facts["crops"] = f"{size}, {channels}{colour}, from samples at their own resolution"
+        else:
+            spacing = f", {preparation.spacing:g} mm per voxel" if preparation.spacing else ""
+            facts["brought to"] = f"{size}, {channels}{colour}, {preparation.fit}{spacing}"
+    if config.labels:
+        facts["labels from"] = str(config.labels)
+    return facts
+
+
+def _labels(samples: Samples) -> dict[str, Any] | None:
+    """How many of the evaluated samples have each label; of numbers, their range."""
+    known = [label for label in samples.labels if label]
+    if not known:
+        return None
+    if samples.task == "regression":
+        low, middle, high = np.quantile(np.array(known, dtype=float), (0, 0.5, 1))
+        return {"text": f"{len(known):,} numbers from {low:g} to {high:g}, median {middle:g}", "counts": []}
+    each = known if samples.task == "classification" else [name for label in known for name in label_set(label)]
+    counts = Counter(each)
+    without = len(samples.labels) - len(known)
+    text = f"{len(counts)} {'classes' if samples.task == 'classification' else 'labels, several per sample'}"
+    return {
+        "text": text + (f"; {without:,} samples have none" if without else ""),
+        "counts": [[name, counts[name]] for name in sorted_classes(counts)],
+    }
+
+
+def _views_text(run: Run) -> str:
+    """The steps of the views that were applied, and those that were left out with the reason."""
+    views = run.record.get("views") or {}
+    steps = [name.replace("_", " ") for name in views.get("applied", {})]
+    left_out = [f"{name.replace('_', ' ')} ({reason})" for name, reason in views.get("left_out", {}).items()]
+    text = f"Every view: {', '.join(steps)}." if steps else ""
+    return text + (f" Left out: {', '.join(left_out)}." if left_out else "")
+
+
+def _examples(run: Run, examples: Mapping[int, Tensor]) -> dict[str, Any] | None:
+    """A sheet of pictures, a sample and its views after another; without views where they are not at hand."""
+    if not examples:
+        return None
+    config, preparation = run.config, run.preparation
+    with_views = not preparation.crops and not is_object(config.pipeline)
+    pictures = []
+    with kept_random_state(torch.device("cpu"), 0), torch.inference_mode():
+        views = make_training_views(config, preparation) if with_views else None
+        for image in examples.values():
+            pictures.append(picture(image, EDGE))
+            if views is not None:
+                pictures += [picture(view, EDGE) for view in _visible(views, image[None])]
+    sheet = lay_out(iter(pictures), EDGE)
+    return {"rows": list(examples), "views": VIEWS if with_views else 0, "sheet": dataclasses.asdict(sheet)}
+
+
+def _visible(views: Views, image: Tensor) -> Tensor:
+    """Random views (V, C, *size) of one sample in [0, 1], as they were before their normalisation."""
+    stored = unit_range(image)
+    zero, one = views.plain(torch.zeros_like(stored)), views.plain(torch.ones_like(stored))
+    drawn: Tensor = views(image, VIEWS)[0]
+    return ((drawn - zero) / (one - zero)).clamp(0, 1)

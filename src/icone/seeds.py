@@ -1,0 +1,67 @@
+"""Folders of seeds: seed-0, seed-1, … in one folder, as `icone pretrain --seeds` writes them, are one group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from icone.run import Run
+
+SEED = re.compile(r"seed-(\d+)")
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs that differ in their seed alone, or a single run."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+
+def seed_folders(folder: str | Path) -> list[Path]:
+    """The folders seed-0, seed-1, … of a folder that is no run itself, by number; none elsewhere."""
+    folder = Path(folder)
+    if Run(folder).exists() or not folder.is_dir():
+        return []
+    found = [(int(match[1]), path) for path in folder.iterdir() if (match := SEED.fullmatch(path.name))]
+    return [path for _, path in sorted(found) if path.is_dir()]
+
+
+def expand_seeds(given: Sequence[str | Path | Run]) -> list[Run]:
+    """Runs, with the runs of a folder of seeds in its place; whether each exists is seen when it is opened."""
+    return [
+        run
+        for one in given
+        for run in ([one] if isinstance(one, Run) else [Run(path) for path in seed_folders(one) or [Path(one)]])
+    ]
+
+
+def group_seeds(runs: Sequence[Run]) -> list[SeedGroup]:
+    """Runs of one folder of seeds together, under its name; others each for itself; in the order of the first ones.
+
+    >>> [(group.name, len(group.runs)) for group in group_seeds([Run("a/seed-0"), Run("b"), Run("a/seed-1")])]
+    [('a', 2), ('b', 1)]
+    """
+    together: dict[Path, list[Run]] = {}
+    for run in runs:
+        folder = run.folder.absolute()
+        together.setdefault(folder.parent if SEED.fullmatch(folder.name) else folder, []).append(run)
+    short = [folder.name for folder in together]
+    names = short if len(set(short)) == len(short) else [str(folder) for folder in together]
+    return [
+        SeedGroup(name if len(members) > 1 else run_names(members)[0], tuple(members))
+        for name, members in zip(names, together.values(), strict=True)
+    ]
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Names that tell runs apart: the last folder, or the whole path where two are called the same.
+
+    >>> run_names([Run("a/x"), Run("b/x")]), run_names([Run("runs/scans/")]), run_names([Run("runs/scans/seed-0")])
+    (['a/x', 'b/x'], ['scans'], ['scans/seed-0'])
+    """
+    folders = [run.folder.absolute() for run in runs]
+    short = [f"{f.parent.name}/{f.name}" if SEED.fullmatch(f.name) else f.name for f in folders]
+    return short if len(set(short)) == len(short) else [str(run.folder) for run in runs]

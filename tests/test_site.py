@@ -1,0 +1,85 @@
+"""The site: it builds without a warning, its reference has every public name, its commands and code run."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icone.cli import main
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = [
+    "icone", "icone.nn", "icone.losses", "icone.diversity", "icone.methods", "icone.encoders", "icone.views",
+    "icone.data", "icone.training", "icone.report", "icone.paper",
+]  # fmt: skip
+"""What docs/versions.md calls public: the names in `__all__` of these."""
+
+
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """The Python names of the site. It is built from a copy, because sphinx-gallery writes beside the pages."""
+    root = tmp_path_factory.mktemp("site")
+    for path in ROOT.iterdir():
+        if path.name != "docs":
+            (root / path.name).symlink_to(path)
+    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("gallery"))
+    # The builder `dummy` reads all pages and resolves all links, and writes nothing.
+    command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", "-d", "trees", "-D", "plot_gallery=0"]
+    built = subprocess.run([sys.executable, *command, "docs", "out"], cwd=root, capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    with (root / "trees" / "environment.pickle").open("rb") as file:
+        names: Mapping[str, Any] = pickle.load(file).domaindata["py"]["objects"]
+    return names
+
+
+def test_every_public_name_is_in_the_reference(documented: Mapping[str, Any]) -> None:
+    public = {
+        f"{import_module(package).__name__}.{name}" for package in PACKAGES for name in import_module(package).__all__
+    }
+    assert len(public) > 150
+    assert not sorted(public - documented.keys())
+    assert {"icone.recipe.parameter_groups", "icone.evaluation.metrics.METRICS", "icone.config.DataConfig.window"} <= (
+        documented.keys()
+    )
+
+
+def blocks(page: str, language: str) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M | re.S)
+    assert found
+    return found
+
+
+def test_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands and the Python of docs/start.md, with fewer images and epochs."""
+    monkeypatch.chdir(tmp_path)
+    commands = "".join(blocks("start.md", "sh")).replace("x150", "x20").replace("--epochs 10", "--epochs 1")
+    for command in commands.splitlines():
+        words = shlex.split(command)
+        quick = {"evaluate": ["--geometry-instances", "8"], "report": ["--projections", "pca"]}
+        assert words[0] == "icone"
+        assert main([*words[1:], *quick.get(words[1], [])]) == 0, command
+    assert (tmp_path / "report.html").stat().st_size > 1_000_000
+    assert (tmp_path / "features.csv").read_text(encoding="utf-8").startswith("id,path,label,split,f0")
+    names: dict[str, Any] = {}
+    exec(blocks("start.md", "python")[0].replace("x150", "x12"), names)
+    assert len(names["table"]) == 12
+
+
+def test_a_loop_of_your_own() -> None:
+    """The Python of docs/own-loop.md: a step with one sample reaches every anchor, and AdamW is that of the recipe."""
+    shortest, recipe = blocks("own-loop.md", "python")
+    names: dict[str, Any] = {}
+    exec(shortest, names)
+    assert names["loss"].anchors.weight.grad.abs().sum(dim=1).min() > 0
+    exec(recipe, names)
+    assert [group["lr"] for group in names["optimizer"].param_groups] == [1e-4 / 4, 1e-4 / 4]  # by the root of 1/16
