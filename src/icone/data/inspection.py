@@ -159,7 +159,7 @@ def _places(position: int, shape: tuple[int, ...], keep: int) -> Array:
 
 def _values_at(array: Array, places: Array) -> Array:
     """Values (C, n) at places in the flat channels, without a copy of a large sample that lies in another order."""
-    if array.flags.c_contiguous:
+    if array.flags.c_contiguous or array.ndim == 1:  # points have no axes to unravel
         return array.reshape(len(array), -1)[:, places]
     index: tuple[Any, ...] = (slice(None), *np.unravel_index(places, array.shape[1:]))
     found: Array = array[index]
