@@ -1,6 +1,6 @@
 """A NumPy array in, features out, a classifier on top: no files at all.
 
-    python examples/numpy_array.py --epochs 20
+    python examples/numpy_array.py --epochs 8
 
 The array has the shape (N, C, *size) or (N, *size): images or volumes, of any type of number.
 """
@@ -30,7 +30,7 @@ def rings_and_discs(count: int, size: int = 32) -> tuple[np.ndarray, np.ndarray]
     return images.clip(0, 255).astype(np.uint8), labels
 
 
-def main(epochs: int = 20, count: int = 200) -> float:
+def main(epochs: int = 8, count: int = 200) -> float:
     """Train without labels, then return the accuracy of a linear classifier on a held-out fifth."""
     images, labels = rings_and_discs(count)
     with tempfile.TemporaryDirectory() as folder:
@@ -45,5 +45,5 @@ def main(epochs: int = 20, count: int = 200) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=8)
     print(f"accuracy on held-out images: {main(parser.parse_args().epochs):.2f}")

@@ -31,7 +31,7 @@ def main(epochs: int = 3, count: int = 24, out: str | None = None) -> icone.Run:
     """Train in all processes that were started together; the run is complete when each of them returns."""
     if out is None:  # the same for all processes that torchrun starts
         out = f"{tempfile.gettempdir()}/icone-{os.environ.get('TORCHELASTIC_RUN_ID', os.getpid())}"
-    return icone.pretrain(spots(count), encoder="test_resnet", batch_size=4, epochs=epochs, out=out)
+    return icone.pretrain(spots(count), encoder="test_resnet", size=32, batch_size=4, epochs=epochs, out=out)
 
 
 if __name__ == "__main__":

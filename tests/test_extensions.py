@@ -131,6 +131,25 @@ def test_an_encoder_trains(tmp_path: Path) -> None:
         build_encoder("my_network", in_channels=1, spatial_dims=3, size=32)
 
 
+def test_import_makes_an_extension_known_to_the_command_line(tmp_path: Path, capsys: Out) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from icone.encoders import build_encoder, register_encoder\n"
+        "def small(in_channels, size):\n"
+        "    return build_encoder('test_resnet', in_channels=in_channels, spatial_dims=2, size=size)\n"
+        "register_encoder('small', small, spatial_dims=2)\n"
+    )
+    words = ["pretrain", "synthetic:cells@32x6", "--encoder", "small", "--epochs", "1", "--size", "32"]
+    words += ["--probe-every", "0", "--cache", "off", "--device", "cpu", "--out"]
+    assert main([*words, str(tmp_path / "unknown")]) == 2
+    assert "One of your own is known after --import FILE.py" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "run"), "--import", str(file)]) == 0
+    assert f"--import {file}" in capsys.readouterr().out
+    assert "mine.py" not in (tmp_path / "run" / "config.json").read_text(encoding="utf-8")
+    assert main([*words, str(tmp_path / "none"), f"--import={tmp_path}/none.py"]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+
+
 def test_an_experiment_is_listed_runs_and_is_shown(tmp_path: Path, capsys: Out) -> None:
     store = ["--smoke", "--seeds", "1", "--batch-sizes", "8", "--store", str(tmp_path)]
     assert main(["paper", "list", *store]) == 0

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from icone.errors import InputError
+from icone.process import EXTENSIONS
 from icone.recipe import (
     BASE_LR,
     FINETUNE_ENCODER,
@@ -282,7 +283,8 @@ class RuntimeConfig:
     """Folder that keeps prepared samples for later runs (`icone cache` shows it), or `off`; auto: `icone` in the
     user's cache folder, $XDG_CACHE_HOME or ~/.cache."""
     checkpoint_seconds: float = 120.0
-    """Save the state this often, at the next step."""
+    """Save the state this often, at the next step; also after an epoch where saving takes less than 1 % of the time
+    since the last."""
     probe_every: int = 5
     """Measure the features' geometry on a few instances every so many epochs, to notice a collapse, and with labels a
     linear and a kNN probe of them; 0: never."""
@@ -401,7 +403,9 @@ def to_command(config: PretrainConfig) -> list[str]:
     >>> to_command(PretrainConfig(source="scans", epochs=10, image_views=ImageViews(blur=0.0)))
     ['icone', 'pretrain', 'scans', '--epochs', '10', '--image-views.blur', '0.0']
     """
-    return ["icone", "pretrain", config.source, *_flags(config, PretrainConfig(source=config.source), "--")]
+    extensions = [word for name in EXTENSIONS for word in ("--import", name)]
+    flags = _flags(config, PretrainConfig(source=config.source), "--")
+    return ["icone", "pretrain", config.source, *flags, *extensions]
 
 
 def _flags(config: Any, default: Any, prefix: str) -> list[str]:

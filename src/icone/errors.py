@@ -92,8 +92,12 @@ def one_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """Say that `name` is no known `kind`, with the nearest names that are.
+OWN_CODE = ". One of your own is known after --import FILE.py"
+"""Ends the sentence about an unknown name of a kind that users can register."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], more: str = "") -> InputError:
+    """Say that `name` is no known `kind`, with the nearest names that are, and perhaps `more`.
 
     >>> print(unknown_name("method", "simcrl", ["simclr", "byol"]))
     unknown method 'simcrl'; did you mean simclr? Known: byol, simclr
@@ -102,7 +106,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {', '.join(near)}?" if near else "."
     listed = f" Known: {', '.join(names)}" if len(names) <= 20 else f" ({len(names)} names are known)"
-    return InputError(f"unknown {kind} {name!r}{hint}{listed}")
+    return InputError(f"unknown {kind} {name!r}{hint}{listed}{more}")
 
 
 @contextmanager
@@ -138,8 +142,11 @@ class LostRank(TrainingError):
     """Whether another process tells it."""
 
 
-class InterruptedRun(Exception):
-    """The user or the system asked the run to stop; its state is saved. Exit code 130."""
+class InterruptedRun(KeyboardInterrupt):
+    """The user or the system asked the run to stop; its state is saved. Exit code 130.
+
+    Like Ctrl-C elsewhere in Python it passes `except Exception`, so that a sweep of one's own stops too.
+    """
 
     wants_requeue = False
     """Whether a SLURM job asked for it by SIGUSR1, shortly before its time is over."""

@@ -9,6 +9,8 @@ import ctypes
 import os
 import sys
 
+EXTENSIONS: list[str] = []
+"""Files and modules that `--import` has loaded into this process."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Numbers of two settings of the GNU C library."""
 

@@ -70,6 +70,8 @@ class Run:
         self.initial_file = self.folder / "initial.safetensors"
         self.features_file = self.folder / "features.npz"
         self.result_file = self.folder / "result.json"
+        self.objects: dict[str, Any] = {}
+        """What `icone.pretrain` was given as Python objects in this process: encoder, views, data, labels, groups."""
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:

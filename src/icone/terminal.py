@@ -99,3 +99,11 @@ def standard_streams() -> Iterator[Output]:
         finally:
             output.flush()
             errors.flush()
+
+
+def counted(number: int, word: str) -> str:
+    """
+    >>> counted(1, "epoch"), counted(12, "epoch")
+    ('1 epoch', '12 epochs')
+    """
+    return f"{number} {word}{'' if number == 1 else 's'}"

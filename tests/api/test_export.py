@@ -131,7 +131,7 @@ def test_the_model_card_says_data_recipe_metrics_licence_and_citation(
         "## Metrics",
         "Not measured",
         "## Citation",
-        "@article",
+        "@misc",
     ):
         assert part in card
     network = icone.pretrain(

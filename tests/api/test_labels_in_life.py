@@ -139,6 +139,21 @@ def test_an_external_test_set(run: Run, tmp_path: Path) -> None:
     np.testing.assert_allclose(features[COUNT:], embedded, rtol=1e-5)
 
 
+def test_an_external_test_set_needs_no_groups(tmp_path: Path) -> None:
+    table = pd.DataFrame({"id": IDS, "label": CLASSES, "embryo": GROUPS})
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    run = pretrain(X, tmp_path / "run", labels=tmp_path / "labels.csv", group_column="embryo")
+    other, numbers = points(20, 1)
+    labels = pd.DataFrame({"id": IDS[:20], "label": np.where(numbers > 0, "high", "low"), "patient": GROUPS[:20]})
+    result = evaluate(run, data=X, test=other, test_labels=labels)  # patients of these names are other groups
+    assert result["data"]["test"] == 20
+    assert any("has no column embryo" in note for note in result["data"]["notes"])
+    result = evaluate(run, data=X, test=other, test_labels=labels.assign(embryo=["new"] * 12 + ["g0"] * 8))
+    assert result["data"]["test"] == 12
+    with pytest.raises(InputError, match=r"no test sample is left: all 20 .* such as g0"):
+        evaluate(run, data=X, test=other, test_labels=labels.assign(embryo=GROUPS[:20]))
+
+
 def test_parts_that_the_data_assigns_are_used(tmp_path: Path) -> None:
     paths = []
     for i in range(30):

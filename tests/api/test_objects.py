@@ -165,7 +165,7 @@ def test_a_dataset_brings_its_labels(tmp_path: Path) -> None:
         (np.array(["a", "b"]), "is no data set"),
         ([], "is empty"),
         ({"a": 1}, "a dict is no data set"),
-        (7, "--source must be"),
+        (7, "^source must be"),
         (["missing.png"], "there is no file missing.png"),
         ([object()], "of type object"),
         ([{"picture": 1}], "name the sample 'image'"),
@@ -206,11 +206,15 @@ def test_any_network_is_an_encoder_and_is_left_as_it_was(tmp_path: Path) -> None
     assert not torch.equal(trained["body.0.weight"], before["body.0.weight"])
     Net().load_state_dict(trained)  # under the names of the user's own network
     with pytest.raises(InputError, match=r"given its encoder as a Python object \(.*Net\).*give it again"):
-        icone.load_encoder(run)
-    encoder = icone.load_encoder(run, encoder=Net())
+        icone.load_encoder(run.folder)
+    with pytest.raises(InputError, match=r"icone\.embed\(run, x, encoder=…\)"):
+        icone.embed(run.folder, IMAGES)
+    encoder = icone.load_encoder(run.folder, encoder=Net())
     features = encoder(IMAGES.transpose(0, 3, 1, 2))
     table = icone.embed(run, IMAGES, encoder=Net(), console=quiet())
     np.testing.assert_allclose(features.numpy(), table.filter(regex=r"^f\d+$").to_numpy(), atol=1e-6)
+    again = icone.embed(run, console=quiet())  # this process remembers network and data
+    assert again[table.columns].equals(table)
     result = icone.evaluate(run, data=IMAGES, encoder=Net(), labels=["a", "b"] * 6, console=quiet())
     assert {"trained", "untrained"} <= result.keys()
     with pytest.raises(InputError, match="does not fit"):
@@ -249,8 +253,9 @@ def test_views_of_your_own(tmp_path: Path) -> None:
     assert run.record["views"]["applied"] == {"custom": {"callable": "view"}}
     assert len(icone.embed(run, IMAGES, console=quiet())) == 12  # the deterministic view needs no callable
     with pytest.raises(InputError, match="given its views as a Python object"):
-        icone.evaluate(run, data=IMAGES, console=quiet())
-    icone.evaluate(run, data=IMAGES, views=view, console=quiet())
+        icone.evaluate(run.folder, data=IMAGES, console=quiet())
+    icone.evaluate(run.folder, data=IMAGES, views=view, console=quiet())
+    assert icone.evaluate(run, console=quiet())["data"]["samples"] == 12  # this process remembers data and views
 
 
 def test_a_plain_function_of_the_views_is_what_the_encoder_sees(tmp_path: Path) -> None:
@@ -263,16 +268,22 @@ def test_a_plain_function_of_the_views_is_what_the_encoder_sees(tmp_path: Path) 
 
     run = pretrain(IMAGES, tmp_path / "run", views=Normalised(), encoder=Net())
     with pytest.raises(InputError, match="given its views"):
-        icone.load_encoder(run, encoder=Net())
-    encoder = icone.load_encoder(run, encoder=Net(), views=Normalised())
+        icone.load_encoder(run.folder, encoder=Net())
+    encoder = icone.load_encoder(run.folder, encoder=Net(), views=Normalised())
     raw = torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy())
     expected = encoder.encoder((raw.float() / 255 - 0.5) / 0.25)
     torch.testing.assert_close(encoder(raw), expected)
+    torch.testing.assert_close(icone.load_encoder(run)(raw), encoder(raw))
 
 
 @pytest.mark.parametrize(
     ("views", "words"),
-    [(lambda x: x[:1], r"returned \(1, 16, 16\)"), (lambda x: None, "returned NoneType"), (lambda x: 1 / 0, "failed")],
+    [
+        (lambda x: x[:1], r"returned \(1, 16, 16\)"),
+        (lambda x: None, "returned NoneType"),
+        (lambda x: 1 / 0, "failed"),
+        (lambda x: x / 0, "returned values that are NaN or infinite"),
+    ],
 )
 def test_views_that_do_not_fit_are_refused(views: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
@@ -312,7 +323,7 @@ def test_methods_as_classes_and_instances(tmp_path: Path) -> None:
     before = {name: tensor.clone() for name, tensor in built.state_dict().items()}
     run = pretrain(IMAGES, tmp_path / "instance", encoder="auto", method=built, batch_size=2)
     assert all(torch.equal(tensor, before[name]) for name, tensor in built.state_dict().items())
-    assert icone.load_encoder(run, encoder=Net()).num_features == 6
+    assert icone.load_encoder(run).num_features == 6
     wrong = IConE(network, Setting(num_instances=5, batch_size=2), out=4, hidden=8)
     with pytest.raises(InputError, match=r"num_instances=5\), but this run has 12"):
         pretrain(IMAGES, tmp_path / "wrong", encoder="auto", method=wrong, batch_size=2)

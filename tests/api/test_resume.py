@@ -23,6 +23,7 @@ from icone.cli import main
 from icone.errors import InputError, InterruptedRun, TrainingError
 from icone.run import Run, read_tensors
 from icone.training.checkpoint import load_state
+from icone.training.progress import PlainDisplay
 from icone.training.step import TrainStep
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 50, "epochs": 4, "features": 8, "seed": 3}
@@ -121,6 +122,7 @@ def test_ctrl_c_saves_and_resume_goes_on(
     monkeypatch.setattr(TrainStep, "__call__", interrupted)
     with pytest.raises(InterruptedRun, match="after step 77 of 200"):
         pretrain(**POINTS, out=tmp_path / "run", console=quiet())
+    assert not issubclass(InterruptedRun, Exception)  # a sweep of somebody's own that catches errors stops too
     run = Run(tmp_path / "run")
     assert load_state(run).step == 77
     assert not run.finished
@@ -141,6 +143,34 @@ def test_ctrl_c_on_the_command_line_says_how_to_go_on(
     monkeypatch.setattr(TrainStep, "__call__", interrupted)
     assert main([*COMMAND, "--out", str(tmp_path / "run")]) == 130
     assert f"--out {tmp_path}/run --resume" in capsys.readouterr().err
+
+
+def test_a_state_is_saved_after_an_epoch_where_that_is_cheap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Run
+) -> None:
+    def killed(self: Any, row: Any) -> None:
+        raise KeyboardInterrupt  # nothing is saved on the way out
+
+    monkeypatch.setattr(PlainDisplay, "end_epoch", killed)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(**POINTS, out=tmp_path / "run", console=quiet())
+    console = Console(file=io.StringIO(), width=200)
+    monkeypatch.setattr(PlainDisplay, "end_epoch", lambda self, row: killed(self, row) if row["epoch"] else None)
+    monkeypatch.setattr("icone.training.loop.CHEAP_SAVING", 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(**POINTS, out=tmp_path / "run", resume=True, console=console)
+    assert "no state was saved yet" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert load_state(Run(tmp_path / "run")).step == 50
+    monkeypatch.undo()
+    resumed = pretrain(**POINTS, out=tmp_path / "run", resume=True, console=quiet())
+    assert outcome(resumed) == outcome(undisturbed)
+    names = [name for name in undisturbed.history[0] if name in load_state(resumed).terms]
+    assert load_state(resumed).terms == names  # in the order of the method, not of the file
+
+
+def test_more_epochs_are_refused_with_the_way(undisturbed: Run) -> None:
+    with pytest.raises(InputError, match=r"epochs: 4 -> 5.*schedule .* ends with the epochs.*--extend.*--weights"):
+        pretrain(**(POINTS | {"epochs": 5}), out=undisturbed.folder, resume=True, console=quiet())
 
 
 def test_resuming_a_finished_run_changes_nothing(undisturbed: Run, tmp_path: Path) -> None:

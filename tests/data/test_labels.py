@@ -85,6 +85,7 @@ def test_columns_of_labels_and_groups(tmp_path: Path) -> None:
         None,
         ("A", None, None),
         (),
+        ("id", "well"),
     )
 
 

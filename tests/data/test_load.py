@@ -233,8 +233,8 @@ def test_bad_samples_are_errors_or_left_out(folder: Path, name: str) -> None:
     assert len(data.train) == 20
     assert f"big/{name}" not in data.train.ids
     assert [(problem.id, reason in problem.reason) for problem in data.skipped] == [(f"big/{name}", True)]
-    assert "1 of 21 samples were left out" in data.notes
-    assert lines == [f"left out: {data.skipped[0].reason}"]
+    assert dict(data.summary.lines())["skipped"] == f"1: {data.skipped[0].reason}"
+    assert not any("left out" in text for text in [*lines, *data.notes])  # it is said once
 
 
 def test_several_bad_files_are_counted(folder: Path) -> None:
@@ -457,3 +457,18 @@ def test_a_window_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
     load_data(PretrainConfig(source=str(tmp_path / "a.npy"), window=(100, 50_000), cache="off"))
     with pytest.raises(InputError, match=r"--window 100000 200000 leaves nothing of .*whose values are"):
         load_data(PretrainConfig(source=str(tmp_path / "a.npy"), window=(100_000, 200_000), cache="off"))
+
+
+def test_a_window_beside_the_values_and_a_table_beside_the_files_are_told(tmp_path: Path) -> None:
+    for i in range(4):
+        np.save(tmp_path / f"{i}.npy", np.arange(256 * i, 256 * i + 1024, dtype=np.float32).reshape(32, 32))
+    (tmp_path / "labels.csv").write_text("file,label\n0.npy,a\n")
+    said = " ".join(load_data(PretrainConfig(source=str(tmp_path), size=32, window=(-160, 1000))).notes)
+    assert "--window" not in said
+    assert f"--labels {tmp_path}/labels.csv reads them" in said
+    said = " ".join(load_data(PretrainConfig(source=str(tmp_path), size=32, window=(-160, 800))).notes)
+    assert "--window -160 800 does not hold" in said
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "table.csv").write_text("file,label\nb.npy,a\n")
+    with pytest.raises(InputError, match=r"there is no file .*b\.npy.*FOLDER --labels .*table\.csv"):
+        load_data(PretrainConfig(source=str(tmp_path / "elsewhere" / "table.csv")))

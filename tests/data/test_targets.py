@@ -75,6 +75,8 @@ def test_labels_as_objects_of_every_kind() -> None:
     assert opened(["a", "b", "a", None], groups={ids[1]: "P"})[1] == (None, "P", None, None)
     with pytest.raises(InputError, match="--label-column age is a column of a table"):
         opened(None, label_column=("age",))
+    with pytest.raises(InputError, match=r"the table of labels has no column nobody .*; it has: id, label"):
+        opened(pd.DataFrame({"id": ids, "label": list("abab")}), group_column="nobody")
 
 
 def test_numbers_are_no_classes_to_stratify_by() -> None:

@@ -19,6 +19,7 @@ from icone.evaluation.comparison import compare_multilabel, compare_probes, comp
 from icone.evaluation.multilabel import MultilabelResult, multilabel_probe
 from icone.evaluation.probes import linear_probe
 from icone.evaluation.regression import PENALTIES, RegressionResult, knn_regressor, regression_result, ridge_probe
+from icone.evaluation.verdict import judge
 
 Floats = npt.NDArray[np.float64]
 
@@ -110,6 +111,9 @@ def test_the_error_of_a_regression_covers_its_difference() -> None:
     assert np.mean(inside) > 0.9
 
 
+GEOMETRY = {"rankme": 80.0, "rank_limit": 384, "mean_cosine": 0.2, "first_component": 0.1}
+
+
 def ridge_like(true: Floats, predicted: Floats) -> RegressionResult:
     return regression_result(predicted, true, 10)
 
@@ -117,7 +121,11 @@ def ridge_like(true: Floats, predicted: Floats) -> RegressionResult:
 def test_an_r2_below_zero_is_no_better_than_none() -> None:
     y = RNG.normal(size=60)
     bad, worse = (ridge_like(y, factor * RNG.normal(size=60)) for factor in (1.0, 3.0))
-    assert not compare_regressions(worse, bad).better
+    found = compare_regressions(worse, bad)
+    assert not found.better
+    assert (found.before, found.after, found.value) == (worse.r2, bad.r2, 0.0)  # the real numbers, as in the table
+    verdict = judge(GEOMETRY, GEOMETRY, {"ridge_probe": found})
+    assert f"{bad.r2:.3f} (no better than the mean) after (below 0 counted as 0: +0.000" in verdict.evidence[0]
 
 
 def test_the_error_of_multilabel_is_delongs() -> None:

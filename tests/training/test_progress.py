@@ -10,7 +10,7 @@ import pytest
 
 from icone.terminal import Terminal
 from icone.training.bar_line import BarLine
-from icone.training.progress import ProgressBar, RichDisplay
+from icone.training.progress import PlainDisplay, ProgressBar, RichDisplay
 
 
 def test_a_bar_counts_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +28,20 @@ def test_a_bar_counts_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.Monk
     assert texts[False] == (
         "looking: 3/4, 13 s left\npreparing: 3/4, 13 s left\n"  # at most one in 30 s, of a clock that ticks by 20
     )
+
+
+def test_the_time_left_leaves_the_first_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("icone.training.progress.time.monotonic", lambda: now)
+    stream = io.StringIO()
+    display = PlainDisplay(Terminal(file=stream, width=200))
+    display.start(0, 55, 10)
+    now = 50.0  # the first step compiles
+    display.refresh(1, 0, {"loss": 1.0}, 1.0)
+    now = 59.0
+    display.refresh(10, 0, {"loss": 1.0}, 1.0)
+    display.end_epoch({"epoch": 0, "loss": 1.0, "instances_per_second": 1.0})
+    assert stream.getvalue().splitlines()[-1].endswith("45 s left")
 
 
 TERMS = {"loss": 4.17, "view_consistency": 0.5, "anchor_alignment": 0.3, "diversity": 0.001, "anchor_cosine": -0.015}

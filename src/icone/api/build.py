@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import difflib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,8 +30,8 @@ from icone.methods import Method, Setting, build_method, chosen_options, method_
 from icone.nn import convert_batch_norm
 from icone.process import is_launched, local_rank
 from icone.recipe import DIVERSITY_FLOPS, initial_scale
+from icone.run import Run
 from icone.training.context import kept_random_state, seed_random_numbers
-from icone.validation import refused
 from icone.views import CropViews, CustomViews, Views, build_views
 from icone.views.custom import ViewFunction
 
@@ -53,7 +54,8 @@ def check_data(flag: str, data: Any) -> None:
     """Refuse what is neither a text nor an object that could be data or labels, before anything is opened."""
     is_text = isinstance(data, (str, os.PathLike))
     if (is_text and not os.fspath(data)) or not (is_text or hasattr(data, "__len__") or isinstance(data, Source)):
-        raise refused(flag, repr(data), "a path, a name or an object that holds samples or labels")
+        shown = repr(data) if len(repr(data)) <= 80 else f"{repr(data)[:80]}…"
+        raise InputError(f"{flag} must be a path, a name or an object that holds samples or labels, got {shown}")
 
 
 def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> tuple[PretrainConfig, bool]:
@@ -63,9 +65,16 @@ def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> 
     """
     known = {f.name for f in dataclasses.fields(PretrainConfig)}
     if unknown := settings.keys() - known:
-        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+        raise unknown_settings(unknown, known)
     is_auto = settings.get("batch_size") == "auto"
     return PretrainConfig(**{**settings, **described, **({"batch_size": 1} if is_auto else {})}), is_auto
+
+
+def unknown_settings(unknown: Collection[str], known: Collection[str]) -> InputError:
+    """Say which keyword arguments are no settings, and which were perhaps meant."""
+    near = [name for one in sorted(unknown) for name in difflib.get_close_matches(one, known, n=1)]
+    meant = f"; did you mean {', '.join(near)}?" if near else "."
+    return InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
 
 
 def describe_objects(
@@ -208,13 +217,24 @@ def _weak(crop_scale: tuple[float, float]) -> tuple[float, float]:
     return low, high
 
 
-def give_again(what: str, described: str) -> InputError:
-    """Say that a run needs an object again."""
+def give_again(what: str, described: str, call: str = "icone.pretrain(…, {}=…, resume=True)") -> InputError:
+    """Say that a run needs an object again, in a call that has `{}` in the place of the argument."""
     name = described.removeprefix(OBJECT)
     return InputError(
         f"the run was given its {what} as a Python object ({name}), which no file holds: give it again in Python, "
-        f"for example icone.load_encoder(run, {what}=…) or icone.pretrain(…, {what}=…, resume=True)"
+        f"{call.format(what)}"
     )
+
+
+def given_objects(run: Run, encoder: nn.Module | None, views: Any, call: str) -> Given:
+    """Encoder and views that a `call` was given for a run, else those that the run remembers from `icone.pretrain`."""
+    encoder = run.objects.get("encoder") if encoder is None else encoder
+    views = run.objects.get("views") if views is None else views
+    if is_object(run.config.encoder) and encoder is None:
+        raise give_again("encoder", run.config.encoder, call)
+    if run.config.pipeline.endswith(WITH_PLAIN) and views is None:
+        raise give_again("views", run.config.pipeline, call)
+    return Given(encoder=encoder, views=views)
 
 
 def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, from_state: bool = False) -> Method:

@@ -11,6 +11,7 @@ from icone.evaluation.verdict import TAUGHT, judge_live
 from icone.methods import method_class
 from icone.run import Run
 from icone.seeds import group_seeds
+from icone.terminal import counted
 from icone.training.progress import format_rank, format_seconds
 
 WIDTH = 9
@@ -20,7 +21,10 @@ WIDTH = 9
 def pretraining_summary(run: Run) -> list[str]:
     """Time, loss, RankMe, probe and verdict of a finished run, as its history holds them, and the next commands."""
     history = run.history
-    lines = [f"done: {run.folder}", _line("time", f"{_trained(history)} of training, {len(history)} epochs")]
+    lines = [
+        f"done: {run.folder}",
+        _line("time", f"{_trained(history)} of training, {counted(len(history), 'epoch')}"),
+    ]
     first, last = history[0], history[-1]
     before = f", {first['loss']:.3f} in the first epoch" if len(history) > 1 else ""
     lines.append(_line("loss", f"{last['loss']:.3f}{before}"))
@@ -47,7 +51,7 @@ def summary_of_many(runs: Sequence[Run]) -> list[str]:
 
 def finetuning_summary(folder: Path, history: Sequence[dict[str, Any]]) -> list[str]:
     """The time of a fine-tuning, of all its networks, and the next commands; its scores are in a table."""
-    time = _line("time", f"{_trained(history)} of training, {len(history)} epochs")
+    time = _line("time", f"{_trained(history)} of training, {counted(len(history), 'epoch')}")
     return [f"done: {folder}", time, *_next([_icone("report", folder), _icone("predict", folder) + " FOLDER"])]
 
 

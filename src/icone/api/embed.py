@@ -21,6 +21,7 @@ from icone.api.build import (
     WITH_PLAIN,
     Given,
     check_data,
+    given_objects,
     make_encoder,
     make_views,
     memory_errors,
@@ -55,11 +56,13 @@ def load_encoder(
     """The trained encoder of a run with its preprocessing, in eval mode; it needs no instance ids.
 
     A run that was given its encoder or its views as Python objects needs an `encoder` of the same architecture again,
-    whose weights do not matter, and `views` if they have a function `plain`.
+    whose weights do not matter, and `views` if they have a function `plain`. The `Run` that `icone.pretrain` returned
+    remembers them.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     weights = run.trained_weights()
-    frozen = _new_encoder(run, Given(encoder=encoder, views=views or plain_views(run.config)))
+    given = given_objects(run, encoder, views, "icone.load_encoder(run, {}=…)")
+    frozen = _new_encoder(run, dataclasses.replace(given, views=given.views or plain_views(run.config)))
     load_weights(frozen.encoder, weights, run.encoder_file)
     return frozen.to(pick_device(device))
 
@@ -151,10 +154,11 @@ def embed(
     """
     if source is not None and data is not None:
         raise InputError("--data says where the run's own data lies now: leave out what else is to be embedded")
-    for flag, given in {"source": source, "data": data}.items():
-        if given is not None:
-            check_data(flag, given)
+    for flag, value in {"source": source, "data": data}.items():
+        if value is not None:
+            check_data(flag, value)
     run = run if isinstance(run, Run) else Run.open(run)
+    given = given_objects(run, encoder, views, "icone.embed(run, x, {}=…)")
     console = console or Terminal()
     target = Path(out) if out is not None else None
     if dense and (target is None or target.suffix != ".npz"):
@@ -192,11 +196,13 @@ def embed(
         config = dataclasses.replace(config, cache=cache)
     if data_root is not None:
         config = dataclasses.replace(config, data_root=data_root)
-    frozen = load_encoder(run, device, encoder=encoder, views=views)
+    frozen = load_encoder(run, device, encoder=given.encoder, views=given.views)
     if by_tiles and frozen.preparation.crops:  # a tile is a window
         frozen.preparation = dataclasses.replace(frozen.preparation, crops=False)
     with memory_errors():
         given_labels = None if isinstance(labels, (str, os.PathLike)) else labels
+        if source is None and data is None:
+            data, given_labels = run.objects.get("data"), run.objects.get("labels") if labels is None else given_labels
         if source is None:
             opened = open_run_data(run.folder, config, data, given_labels)
         else:

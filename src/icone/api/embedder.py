@@ -25,9 +25,9 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A scikit-learn transformer that learns an encoder without labels and returns its features.
 
     `X` is an array of images or volumes, (n, C, *size) or (n, *size), or of points, (n, features). Labels `y` are used
-    by supervised methods alone. The arguments are those of `icone.pretrain`; `settings` holds further ones (size,
-    precision, …). `out` keeps the run folder, else it is temporary. After `fit`, `encoder_` is the frozen encoder and
-    `history_` has a row per epoch.
+    by supervised methods alone. The arguments are those of `icone.pretrain`; `settings` holds further ones
+    (`settings={"precision": "fp32", "features": 8}`). `out` keeps the run folder, else it is temporary. After `fit`,
+    `encoder_` is the frozen encoder and `history_` has a row per epoch.
 
     >>> X = np.random.default_rng(0).normal(size=(20, 4))
     >>> Embedder(epochs=1, settings={"features": 8}).fit(X).transform(X).shape
@@ -43,6 +43,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         views: Any = 2,
         epochs: int = 100,
         batch_size: int = 1,
+        size: int | None = None,
         lr: float = BASE_LR,
         device: str = "auto",
         random_state: int = 0,
@@ -56,6 +57,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.views = views
         self.epochs = epochs
         self.batch_size = batch_size
+        self.size = size
         self.lr = lr
         self.device = device
         self.random_state = random_state
@@ -81,10 +83,9 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 seed=self.random_state,
                 out=Path(folder) / "run" if self.out is None else self.out,
                 console=Terminal() if self.verbose else Terminal(file=io.StringIO()),
-                **(self.settings or {}),
+                **{"size": self.size, **(self.settings or {})},
             )
-            network = self.encoder if isinstance(self.encoder, torch.nn.Module) else None
-            self.encoder_: FrozenEncoder = load_encoder(run, encoder=network, views=_callable(self.views))
+            self.encoder_: FrozenEncoder = load_encoder(run)
             self.history_ = run.history
         return self
 
@@ -118,7 +119,3 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return X.detach().cpu().numpy() if isinstance(X, torch.Tensor) else np.asarray(X)
         points: np.ndarray = validate_data(self, X, reset=reset, dtype=np.float32, ensure_min_samples=2 if reset else 1)
         return points
-
-
-def _callable(views: Any) -> Any:
-    return views if callable(views) else None

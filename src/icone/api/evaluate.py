@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from icone.api.build import Given, check_data, give_again, memory_errors
+from icone.api.build import check_data, give_again, given_objects, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
 from icone.api.evaluation_data import (
     EvaluationData,
     GivenData,
     changed_settings,
-    not_a_path,
     read_evaluation_data,
 )
 from icone.config import is_object
@@ -93,17 +92,17 @@ def evaluate(
     if test is not None and official_test:
         raise InputError("--test and --official-test are two test sets: give one of the two")
     run = run if isinstance(run, Run) else Run.open(run)
+    given = given_objects(run, encoder, views, "icone.evaluate(run, {}=…)")
     console = console or Terminal()
     with memory_errors():
-        if is_object(run.config.pipeline) and views is None and (untrained or geometry_instances):
-            raise give_again("views", run.config.pipeline)
-        encoders = {"trained": load_encoder(run, device, encoder=encoder, views=views)}
+        if is_object(run.config.pipeline) and given.views is None and (untrained or geometry_instances):
+            raise give_again("views", run.config.pipeline, "icone.evaluate(run, {}=…)")
+        encoders = {"trained": load_encoder(run, device, encoder=given.encoder, views=given.views)}
         columns = (tuple(label_column), group_column, task)
         settings = changed_settings(run.config, labels, columns, data_root, cache)
-        given_data = GivenData(data, not_a_path(labels), groups, test, test_labels)
+        given_data = GivenData.of(run, data, labels, groups, test, test_labels)
         samples = read_evaluation_data(run, settings, given_data, official_test, test_fraction, console)
         if untrained:
-            given = Given(encoder=encoder, views=views)
             encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device, given)
         measured: dict[str, dict[str, Any]] = {}
         features: dict[str, np.ndarray] = {}
@@ -217,9 +216,11 @@ def _with_interval(text: Callable[[float], str], point: dict[str, Any]) -> str:
 
 def notes(result: dict[str, Any]) -> list[str]:
     """Sentences about labels and probes that a reader should know."""
-    measured = result["trained"].items()
-    of_probes = [f"{name}: {value['note']}" for name, value in measured if isinstance(value, dict) and value["note"]]
-    return [*result["data"].get("notes", []), *of_probes]
+    said: dict[str, list[str]] = {}
+    for name, value in result["trained"].items():
+        if isinstance(value, dict) and value["note"]:
+            said.setdefault(value["note"], []).append(name)
+    return [*result["data"].get("notes", []), *(f"{', '.join(names)}: {note}" for note, names in said.items())]
 
 
 def score_sentences(result: dict[str, Any]) -> list[str]:

@@ -17,12 +17,14 @@ from icone.api.partition import Evaluated, choose_partition
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import OBJECT, PretrainConfig
 from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
+from icone.data.labels import read_table
 from icone.data.sources.objects import describe_object
 from icone.data.sources.registry import check_splits
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition
 from icone.run import Run
+from icone.validation import user_path
 
 EXTERNAL = "external"
 """The split of the samples of an external test set."""
@@ -60,6 +62,14 @@ class GivenData:
     groups: Any
     test: Any
     test_labels: Any
+
+    @classmethod
+    def of(cls, run: Run, data: Any, labels: Any, groups: Any, test: Any, test_labels: Any) -> GivenData:
+        """What was given; of the run's own data otherwise what `icone.pretrain` was given in this process."""
+        own = run.objects if data is None else {}
+        labels = own.get("labels") if labels is None else not_a_path(labels)
+        groups = own.get("groups") if groups is None else groups
+        return cls(own.get("data", data), labels, groups, test, test_labels)
 
 
 def not_a_path(given: Any) -> Any:
@@ -112,8 +122,10 @@ def read_evaluation_data(
         datasets.append(load_with_notes(opened("test"), config, preparation, console))
         names.append("test")
     if given.test is not None:
-        datasets.append(_external(given, config, source, preparation, console))
+        external, without_groups = _external(given, config, source, preparation, console)
+        datasets.append(external)
         names.append(EXTERNAL)
+        notes += without_groups
         notes += [f"test set: {note}" for note in datasets[1].source.label_notes]
         notes += _note_shared(instances, datasets[1], config)
     ids = [name for dataset in datasets for name in dataset.ids]
@@ -157,26 +169,45 @@ def _described(data: Any) -> str:
 
 def _external(
     given: GivenData, config: PretrainConfig, source: Source, preparation: Preparation, console: Console
-) -> Dataset:
-    """The external test set: the test part of a source that has splits of its own, else all of it."""
+) -> tuple[Dataset, list[str]]:
+    """The external test set: the test part of a source that has splits of its own, else all of it; and notes.
+
+    It needs no groups: where its tables lack the run's column of groups, its samples have none.
+    """
     labels = given.test_labels
-    is_table = isinstance(given.test, (str, os.PathLike)) and str(given.test).lower().endswith((".csv", ".tsv"))
-    has_columns = labels is not None or is_table or hasattr(given.test, "columns")
+    is_csv = isinstance(given.test, (str, os.PathLike)) and str(given.test).lower().endswith((".csv", ".tsv"))
+    is_table = is_csv or hasattr(given.test, "columns")
+    has_columns = labels is not None or is_table
+    column = config.group_column
+    has_groups = column is not None and (_has_column(labels, column) or (is_table and _has_column(given.test, column)))
     settings = dataclasses.replace(
         config,
         split="test",
         task=source.task,
         labels=Path(labels) if isinstance(labels, (str, os.PathLike)) else None,
         label_column=config.label_column if has_columns else (),
-        group_column=config.group_column if has_columns else None,
+        group_column=column if has_groups else None,
     )
     opened = open_source(given.test, settings, not_a_path(labels))
     if opened.labels is None:
         raise InputError(f"the test set {opened.name} has no labels: give them with --test-labels")
+    notes = []
+    if column is not None and not has_groups:
+        opened.groups = None  # a column of another name means other groups
+        notes = [f"the test set {opened.name} has no column {column}: none of its samples is left out for its group"]
     only = None
     if opened.assigned is not None and "test" in opened.assigned:
         only = {name for name, part in zip(opened.ids, opened.assigned, strict=True) if part == "test"}
-    return load_with_notes(opened, settings, preparation, console, only=only)
+    return load_with_notes(opened, settings, preparation, console, only=only), notes
+
+
+def _has_column(table: Any, name: str) -> bool:
+    """Whether a CSV or a DataFrame has a column, whatever its case; other objects have none."""
+    if isinstance(table, (str, os.PathLike)):
+        columns = read_table(user_path(Path(table)))[0]
+    else:
+        columns = [str(column) for column in getattr(table, "columns", ())]
+    return name.strip().lower() in {column.strip().lower() for column in columns}
 
 
 def _note_shared(instances: dict[str, Any], dataset: Dataset, config: PretrainConfig) -> list[str]:

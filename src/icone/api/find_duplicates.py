@@ -49,6 +49,7 @@ def find_duplicates(
     if data is not None:
         check_data("data", data)
     run = run if isinstance(run, Run) else Run.open(run)
+    data = run.objects.get("data") if data is None else data
     console = console or Terminal()
     target = None if out is None else Path(out)
     if target is not None:

@@ -21,15 +21,17 @@ from icone.api.build import (
     Given,
     autocast_dtype,
     check_data,
+    given_objects,
     make_encoder,
     make_views,
     make_weak_views,
     memory_errors,
     own_randomness,
     pick_device,
+    unknown_settings,
 )
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
-from icone.api.evaluation_data import EvaluationData, GivenData, changed_settings, not_a_path, read_evaluation_data
+from icone.api.evaluation_data import EvaluationData, GivenData, changed_settings, read_evaluation_data
 from icone.api.finetune_table import NETWORKS, PROBES
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
 from icone.config import FinetuneConfig, to_json
@@ -90,7 +92,7 @@ def finetune(
     """
     known = {f.name for f in dataclasses.fields(FinetuneConfig)}
     if unknown := settings.keys() - known:
-        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+        raise unknown_settings(unknown, known)
     config = FinetuneConfig(**settings)
     for flag, given in {"data": data, "labels": labels, "groups": groups, "test": test}.items():
         if given is not None:
@@ -98,12 +100,13 @@ def finetune(
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     folder = _target(run, out)
-    objects = Given(encoder=encoder, views=views)
+    objects = given_objects(run, encoder, views, "icone.finetune(run, {}=…)")
+    encoder, views = objects.encoder, objects.views
     with memory_errors():
         frozen = load_encoder(run, device, encoder=encoder, views=views)
         columns = (tuple(label_column), group_column, task)
         changed = changed_settings(run.config, labels, columns, data_root, cache)
-        given_data = GivenData(data, not_a_path(labels), groups, test, test_labels)
+        given_data = GivenData.of(run, data, labels, groups, test, test_labels)
         samples = read_evaluation_data(run, changed, given_data, official_test, test_fraction, console)
         parts = _choose(samples, config, run.config.split_seed)
         record = _record(run, config, parts, scratch)

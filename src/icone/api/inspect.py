@@ -10,13 +10,12 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from icone.api.build import check_data, make_encoder, memory_errors, own_randomness, pick_device
+from icone.api.build import check_data, make_encoder, memory_errors, own_randomness, pick_device, unknown_settings
 from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
 from icone.data.sources.objects import describe_object
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
-from icone.errors import InputError
 from icone.terminal import Terminal
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
@@ -33,7 +32,7 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     """
     known = {f.name for f in dataclasses.fields(PretrainConfig)}
     if unknown := settings.keys() - known:
-        raise InputError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+        raise unknown_settings(unknown, known)
     check_data("data", data)
     is_text = isinstance(data, (str, os.PathLike))
     is_table = isinstance(labels, (str, os.PathLike))

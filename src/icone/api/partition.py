@@ -11,6 +11,7 @@ import numpy as np
 from icone.data import Dataset, grouped_split, stratified_split
 from icone.data.splits import Integers
 from icone.data.targets import Task, as_number, label_set, suggested_groups
+from icone.errors import InputError
 from icone.evaluation.assessment import Partition
 from icone.methods import method_class
 from icone.run import Run
@@ -53,6 +54,12 @@ def choose_partition(
     if groups is not None:
         train_groups = {groups[row] for row in parts[0]}
         kept = np.array([row for row in parts[1] if groups[row] not in train_groups], dtype=np.int64)
+        if external and len(parts[1]) and not len(kept):
+            raise InputError(
+                f"no test sample is left: all {len(parts[1])} are of groups whose samples train the probes, such as "
+                f"{groups[parts[1][0]].removeprefix('group ')}. Give a test set of other groups, or, where the same "
+                "names mean others there, rename them"
+            )
         if shared := len(parts[1]) - len(kept):
             notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
         parts = parts[0], kept

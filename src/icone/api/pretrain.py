@@ -83,6 +83,10 @@ from icone.views import Views
 
 ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
 """Settings that may change on the way, because no tensor of the state depends on them."""
+TRAIN_ON = (
+    ". The schedule of the learning rate ends with the epochs, so that they are fixed. --extend trains a finished run "
+    "on with a new schedule; --weights {} --out NEW starts a new run from its encoder"
+)
 FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {
     "size",
     "crop",
@@ -129,7 +133,8 @@ def pretrain(
     - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …). With
       `batch_size="auto"` the run takes batches of 16, as many samples at a time as fit (`icone.plan`).
 
-    What is given as an object cannot be rebuilt from the run folder: to resume the run, give it again. `out` is the run
+    What is given as an object cannot be rebuilt from the run folder. The `Run` that is returned remembers it; to resume
+    the run, or to use it in another process, give it again. `out` is the run
     folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit for bit on the
     same machine and software with the same number of threads, with `adjust` from its last state on with another lr,
     weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
@@ -175,6 +180,9 @@ def pretrain(
             one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
             fit([one])
             _finish(one)
+    network = given.encoder if given.method is None else given.method.encoder
+    own_data = source if is_object(config.source) else None
+    run.objects = {"encoder": network, "views": given.views, "data": own_data, "labels": given_labels, "groups": groups}
     return run
 
 
@@ -290,6 +298,7 @@ class _GoingOn:
             raise InputError(
                 f"{run.folder} was trained with another configuration ({'; '.join(changes)}): "
                 f"resume with the same settings, {hint}or start anew under another --out"
+                + (TRAIN_ON.format(run.folder) if "epochs" in names else "")
             )
         return changes
 
@@ -328,6 +337,8 @@ def _prepare(
     if going_on:
         saved = load_state(run)
         changes = saved.changes
+        if saved.step == 0:
+            say("note: no state was saved yet after the start, so that training begins anew")
         if changed := going_on.changes(saved, config, run):
             changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
             say(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from icone.cli.check import CacheVerb, Evaluate, Figures, Report
 from icone.cli.config_file import config_file, read_config
+from icone.cli.extensions import import_extensions
 from icone.cli.help_text import asks_for_help, show_help
 from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
 from icone.cli.use import Embed, Export, Predict
@@ -77,7 +78,7 @@ def _run(words: Sequence[str], errors: Console) -> int:
             return 0
         if asks_for_help(words):
             return show_help(words, TASKS, __doc__ or "", Terminal())
-        command = _parsed(words)
+        command = _parsed(import_extensions(words))
         check_settings(command.verb if isinstance(command, Paper) else command)
         if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
             return command.launch(words, errors)

@@ -104,7 +104,11 @@ def _verbs_lines(usage: str, about: str, tasks: Mapping[str, Mapping[str, type[A
         for verb, kind in verbs.items():
             yield from _entry(verb, _first_line(kind), width, left=12)
     yield Text()
-    more = " `icone --version` names the versions that a report of a mistake needs." if usage == "icone" else ""
+    more = (
+        " `icone --version` names the versions that a report of a mistake needs. `--import FILE.py` or `--import "
+        "MODULE`, with any verb but `paper`, runs code of your own first, which registers encoders or methods."
+    )
+    more = more if usage == "icone" else ""
     yield from _paragraphs(f"`{usage} VERB --help` says more about each.{more}", width)
 
 

@@ -43,7 +43,7 @@ def download(url: str, path: Path, md5: str, progress: Progress = lambda done, t
             part.replace(path)
     except (OSError, http.client.HTTPException) as error:  # no network, no such file, no permission, disk full
         kept = part.stat().st_size if part.exists() else 0
-        again = f"; {kept / 1e6:.1f} MB are there, and the same command goes on from them" if kept else ""
+        again = f" {kept / 1e6:.1f} MB are there, and the same command goes on from them." if kept else ""
         raise InputError(f"cannot download {url} ({one_line(error)}): is this machine offline?{again}") from error
     path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
 

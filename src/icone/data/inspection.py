@@ -23,6 +23,8 @@ Progress = Callable[[str, int, int], None]
 
 MAX_VALUES = 2**22
 """Values kept over all samples for the percentiles, at most 4096 of each channel of each sample."""
+MOSTLY = 0.5
+"""Share of values outside of --window from which on a note says so; of CT scans much is air."""
 SMALL = 2**18
 """Bytes up to which samples of one shape are looked at together: one call for all costs as much as one for each."""
 
@@ -157,7 +159,7 @@ def _places(position: int, shape: tuple[int, ...], keep: int) -> Array:
 
 def _values_at(array: Array, places: Array) -> Array:
     """Values (C, n) at places in the flat channels, without a copy of a large sample that lies in another order."""
-    if array.flags.c_contiguous:
+    if array.flags.c_contiguous or array.ndim == 1:  # points have no axes to unravel
         return array.reshape(len(array), -1)[:, places]
     index: tuple[Any, ...] = (slice(None), *np.unravel_index(places, array.shape[1:]))
     found: Array = array[index]
@@ -239,3 +241,19 @@ def check_window(source: Source, facts: Sequence[Facts], config: DataConfig) -> 
                 f"--window {low:g} {high:g} leaves nothing of {source.where(fact.position)}, whose values are "
                 f"{np.nanmin(fact.low):g} to {np.nanmax(fact.high):g}: give the range that should be seen"
             )
+
+
+def window_notes(facts: Sequence[Facts], config: DataConfig) -> list[str]:
+    """A sentence where most values that were looked at lie outside of the window."""
+    if config.window is None:
+        return []
+    low, high = config.window
+    values = np.concatenate([fact.values.ravel() for fact in facts])
+    values = values[np.isfinite(values)]
+    below, above = float((values < low).mean()), float((values > high).mean())
+    if below + above <= MOSTLY:
+        return []
+    return [
+        f"--window {low:g} {high:g} does not hold {below + above:.0%} of the values: {below:.0%} are below and become "
+        f"0, {above:.0%} are above and become 1. The values are {values.min():g} to {values.max():g}"
+    ]

@@ -31,6 +31,8 @@ class LabelTable(NamedTuple):
     labels: tuple[str | None, ...] | None
     groups: tuple[str | None, ...] | None
     notes: tuple[str, ...]
+    columns: tuple[str, ...]
+    """The names of all its columns."""
 
 
 def read_labels(path: Path, ids: Sequence[str]) -> tuple[str | None, ...]:
@@ -83,7 +85,7 @@ def match_table(
         groups = _of_samples(cells[0], found.samples, ids, where, "groups")
         if group_column is None:
             notes.append(f"the column {columns[group_at]} of {where} holds groups: no split parts them")
-    return LabelTable(labels, groups, tuple(notes))
+    return LabelTable(labels, groups, tuple(notes), tuple(columns))
 
 
 class _Found(NamedTuple):

@@ -31,6 +31,7 @@ from icone.data.inspection import (
     check_spacing,
     check_window,
     inspect_source,
+    window_notes,
 )
 from icone.data.memory import GB, free_bytes
 from icone.data.prepare import Preparation
@@ -80,14 +81,11 @@ def load_data(
 ) -> Data:
     """Open the source of a configuration, draw the samples that take part, check, prepare and read them.
 
-    `source` is given where it is open already. `report` gets a line for every sample that is left out; `progress` gets
-    (what is done, samples done, total) while the samples are looked at, prepared and read.
+    `source` is given where it is open already. `report` is told what the disk refuses; `progress` gets (what is done,
+    samples done, total) while the samples are looked at, prepared and read.
     """
     found = _examine(config, report, progress, source)
     preparation, drawn = found.preparation, found.drawn
-    if report is not None:
-        for problem in found.skipped:
-            report(f"left out: {problem.reason}")
     train, test = found.reader.prepare(preparation, drawn.train, drawn.test)
     notes = [*found.notes, *_storage_notes(found, train)]
     return Data(
@@ -365,7 +363,9 @@ def _notes(
     preparation: Preparation,
     config: PretrainConfig,
 ) -> list[str]:
-    notes = [*source.notes, *source.label_notes, *guess_notes(source, facts, preparation)]
+    notes = [*source.notes, *source.label_notes, *guess_notes(source, facts, preparation), *window_notes(facts, config)]
+    if isinstance(source, FolderFiles) and source.labels is None and (tables := sorted(source.folder.glob("*.csv"))):
+        notes.append(f"labels may be in {tables[0].name}: --labels {tables[0]} reads them")
     if isinstance(source, FolderFiles) and source.labels is not None and config.labels is None:
         notes.append(f"the {len(source_classes(source))} subfolders are taken as classes")
     if (
@@ -378,8 +378,6 @@ def _notes(
             "the three channels are no colours, as the files declare: views change each by itself, without hue and "
             "saturation; --colour yes takes them for red, green and blue"
         )
-    if skipped:
-        notes.append(f"{len(skipped)} of {len(source)} samples were left out")
     largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)
     if preparation.crops:
         notes += crop_notes(facts, preparation, config.crop_overlap)
@@ -387,7 +385,8 @@ def _notes(
         target = preparation.size[0]
         notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
     if preparation.spatial_dims:
-        notes.append(_intensity_note(preparation, config))
+        names = {fact.names for fact in facts}
+        notes.append(_intensity_note(preparation, config, names.pop() if len(names) == 1 else ()))
         notes += [
             f"channel {channel} is constant over all training samples: nothing is learned from it"
             for channel in _constant_channels(_only(facts, drawn.train))
@@ -407,8 +406,8 @@ def _storage_notes(found: _Examined, train: Dataset) -> list[str]:
     return [f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)"]
 
 
-def _intensity_note(preparation: Preparation, config: DataConfig) -> str:
-    """Which values become 0 and 1."""
+def _intensity_note(preparation: Preparation, config: DataConfig, names: Sequence[str] = ()) -> str:
+    """Which values become 0 and 1; channels by their `names` where these are known."""
     if preparation.low is None or preparation.high is None:
         channels = "" if preparation.shares_range or preparation.channels == 1 else ", each channel by itself"
         why = ", because the samples share no unit" if config.intensity == "auto" else ""
@@ -416,7 +415,8 @@ def _intensity_note(preparation: Preparation, config: DataConfig) -> str:
     ranges = [f"{low:g} to {high:g}" for low, high in zip(preparation.low, preparation.high, strict=True)]
     if len(set(ranges)) == 1:
         return f"intensity: {ranges[0]} becomes 0 to 1"
-    listed = "; ".join(f"channel {i}: {one}" for i, one in enumerate(ranges[:CHANNELS_SHOWN], start=1))
+    called = names if len(names) == len(ranges) else [f"channel {i}" for i in range(1, len(ranges) + 1)]
+    listed = "; ".join(f"{name}: {one}" for name, one in list(zip(called, ranges, strict=True))[:CHANNELS_SHOWN])
     more = f"; … ({len(ranges)} channels)" if len(ranges) > CHANNELS_SHOWN else ""
     return f"intensity: each channel is scaled to 0 to 1 by its own range ({listed}{more})"
 

@@ -18,6 +18,7 @@ from icone.data.labels import class_names
 from icone.data.memory import GB
 from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
+from icone.data.sources.tiles import TilesSource
 from icone.data.targets import label_set
 
 Extent = list[float] | dict[str, list[float]] | None
@@ -27,6 +28,8 @@ MUCH_SMALLER = 0.5
 """An axis that shrinks below this share loses details that a person would still see."""
 SAME_SPACING = 1.05
 """Spacings that differ by less than this factor are taken for one."""
+MICROSCOPIC = 0.01
+"""Millimetres below which spacings are told in micrometres."""
 SHOWN = 8
 """Classes, channels and left-out samples that the text names; the JSON names all."""
 COLOURS = ("red", "green", "blue")
@@ -69,7 +72,7 @@ class Summary:
         yield "samples", f"{self.samples:,} {kind}"
         if self.dimensions:
             yield "shape", _extent_text(self.shape)
-            yield "spacing", "not said" if self.spacing is None else f"{_extent_text(self.spacing)} mm"
+            yield "spacing", "not said" if self.spacing is None else _spacing_text(self.spacing)
         ranges = [f"{c['name']} ({c['low']:g} to {c['high']:g})" for c in self.channels]
         yield "channels", f"{len(ranges)}: {_few(ranges)}"
         counts = [f"{name} {count:,}" for name, count in self.classes.items()]
@@ -116,7 +119,7 @@ def summarise(
         samples=len(kept),
         dimensions=preparation.spatial_dims,
         shape=_extent([fact.shape[1:] for fact in facts]),
-        spacing=_extent([fact.spacing for fact in facts if fact.spacing is not None]),
+        spacing=_extent(_spacings(source, facts)),
         channels=_channels(facts, preparation),
         task=source.task if known else None,
         classes={name: counts[name] for name in class_names(counts)},
@@ -131,6 +134,13 @@ def summarise(
         else (splits["train"] + splits["test"]) * preparation.nbytes,
         notes=list(notes),
     )
+
+
+def _spacings(source: Source, facts: Sequence[Facts]) -> list[tuple[float, ...]]:
+    """The spacings that are known: tiles keep that of their image."""
+    if isinstance(source, TilesSource):
+        return [found for one in source.images if (found := one.image.millimetres) is not None]
+    return [fact.spacing for fact in facts if fact.spacing is not None]
 
 
 def guess_notes(source: Source, facts: Sequence[Facts], preparation: Preparation) -> list[str]:
@@ -234,6 +244,19 @@ def _extent_text(extent: Extent) -> str:
         return " × ".join(f"{value:.4g}" for value in extent or ())
     pairs = zip(extent["min"], extent["max"], strict=True)
     return " × ".join(f"{low:.4g}" if low == high else f"{low:.4g}–{high:.4g}" for low, high in pairs)
+
+
+def _spacing_text(extent: Extent) -> str:
+    """In millimetres, or in micrometres as microscopes say it.
+
+    >>> _spacing_text([0.0005, 0.0005]), _spacing_text({"min": [0.7, 1.0], "max": [0.9, 1.0]})
+    ('0.5 × 0.5 µm', '0.7–0.9 × 1 mm')
+    """
+    ends = list(extent.values()) if isinstance(extent, dict) else [extent or []]
+    if max((value for end in ends for value in end), default=1.0) >= MICROSCOPIC:
+        return f"{_extent_text(extent)} mm"
+    fine = [[1000 * value for value in end] for end in ends]
+    return f"{_extent_text(dict(zip(('min', 'max'), fine, strict=True)) if len(fine) == 2 else fine[0])} µm"
 
 
 def _scale_text(scale: float) -> str:

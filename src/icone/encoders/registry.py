@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from icone.encoders.layers import PatchConv2d
 from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
-from icone.errors import InputError, UndefinedError, unknown_name
+from icone.errors import OWN_CODE, InputError, UndefinedError, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
 """Encoder that `auto` is, by the number of spatial dimensions."""
@@ -59,7 +59,7 @@ def build_encoder(
     shape = (size,) * spatial_dims if isinstance(size, int) else tuple(size)
     builder = ENCODERS[spatial_dims].get(name)
     if builder is None and spatial_dims != 2:
-        raise unknown_name(f"encoder for {KINDS[spatial_dims]}", name, ENCODERS[spatial_dims])
+        raise unknown_name(f"encoder for {KINDS[spatial_dims]}", name, ENCODERS[spatial_dims], OWN_CODE)
     if builder is None:
         builder = partial(_timm, name)  # any of timm's names works for images
     settings = {"in_channels": in_channels, "size": shape, "norm": norm, "width": width, "features": features}
@@ -121,7 +121,7 @@ def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int |
             f"to start from them give --encoder {architecture} --weights timm:{tag}, else write {architecture}"
         )
     if not timm.is_model(name):
-        raise unknown_name("encoder", name, [*ENCODERS[2], *timm.list_models()])
+        raise unknown_name("encoder", name, [*ENCODERS[2], *timm.list_models()], OWN_CODE)
     outputs = features or 0
     try:
         network = timm.create_model(name, in_chans=in_channels, num_classes=outputs, img_size=size)

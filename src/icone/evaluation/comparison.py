@@ -36,10 +36,12 @@ class Difference:
     error: float
     samples: int
     """Test samples."""
+    floor: float = -math.inf
+    """The score of no reading at all; lower ones count as it."""
 
     @property
     def value(self) -> float:
-        return self.after - self.before
+        return max(self.after, self.floor) - max(self.before, self.floor)
 
     @property
     def low(self) -> float:
@@ -107,7 +109,7 @@ def compare_regressions(before: RegressionResult, after: RegressionResult) -> Di
     spread = float(((after.true - after.true.mean()) ** 2).sum())
     changes = ((before.true - before.predicted) ** 2 - (after.true - after.predicted) ** 2) / spread
     error = math.sqrt(float((changes**2).sum() + PSEUDO_COUNT * (changes**2).mean()))
-    return Difference(max(before.r2, 0.0), max(after.r2, 0.0), error, len(changes))
+    return Difference(before.r2, after.r2, error, len(changes), floor=0.0)
 
 
 def compare_multilabel(before: MultilabelResult, after: MultilabelResult) -> Difference:

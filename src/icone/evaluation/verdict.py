@@ -252,10 +252,16 @@ def _evidence(after: Metrics, before: Metrics | None, probes: Mapping[str, Diffe
 def _sentence(metric: Metric, d: Difference) -> str:
     """What a probe says about training, in the unit of its metric."""
     scale, unit, points, digits = (100, " %", " points", 1) if metric.percent else (1, "", "", metric.digits)
-    before, after, value, low, high = (scale * x for x in (d.before, d.after, d.value, d.low, d.high))
+    value, low, high = (scale * x for x in (d.value, d.low, d.high))
+    before, after = (
+        f"{scale * score:.{digits}f}{unit}{' (no better than the mean)' if score < d.floor else ''}"
+        for score in (d.before, d.after)
+    )
+    counted = "below 0 counted as 0: " if min(d.before, d.after) < d.floor else ""
     return (
-        f"{sentence_case(metric.short)}: {before:.{digits}f}{unit} before training, {after:.{digits}f}{unit} after "
-        f"({value:+.{digits}f}{points}, between {low:+.{digits}f} and {high:+.{digits}f}; {d.samples} test samples)."
+        f"{sentence_case(metric.short)}: {before} before training, {after} after "
+        f"({counted}{value:+.{digits}f}{points}, between {low:+.{digits}f} and {high:+.{digits}f}; "
+        f"{d.samples} test samples)."
     )
 
 

@@ -20,6 +20,7 @@ from icone.finetuning.label_code import LabelCode
 from icone.nn.batchnorm import MovingStatistics, plain_state_dict
 from icone.recipe import FINETUNE_EPOCHS, FINETUNE_STEPS, ContinuedSettings, adamw_settings, parameter_groups
 from icone.run import misfit, read_tensors, write_tensors
+from icone.terminal import counted
 from icone.training.context import seed_random_numbers
 from icone.training.optimizer import build_adamw, encoder_scales, learning_rates, set_learning_rate
 from icone.training.progress import Display
@@ -155,13 +156,14 @@ class _Loop:
         self.classifier.train()
         for step, batch in enumerate(self._batches(number)):
             if interrupted():
-                raise InterruptedRun(f"interrupted after {number} epochs, which are saved")
+                raise InterruptedRun(f"interrupted after {counted(number, 'epoch')}; the state is saved")
             done = number * self.passes * len(self.loader.sizes) + step
             total += self._step(batch.images, batch.index, done / self.steps) * len(batch.index)
             seen += len(batch.index)
             if step % 16 == 0:  # reading the loss waits for the device
                 speed = seen / (time.monotonic() - began)
                 display.refresh(done + 1, number, {"loss": float(total) / seen}, speed)
+        display.refresh(done + 1, number, {"loss": float(total) / seen}, seen / (time.monotonic() - began))
         row: Row = {"epoch": number, "loss": float(total) / seen, **self._validation()}
         if not all(math.isfinite(value) for value in row.values()):
             raise TrainingError(f"the loss is not finite in epoch {number + 1}: a smaller --lr may help")

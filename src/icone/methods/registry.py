@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from icone.errors import InputError, unknown_name
+from icone.errors import OWN_CODE, InputError, unknown_name
 from icone.methods.base import Method, Setting
 from icone.methods.byol import BYOL
 from icone.methods.capabilities import Option
@@ -93,7 +93,7 @@ def build_method(
 def method_class(name: str) -> type[Method]:
     """The method of this name, or an `InputError` that lists the names there are."""
     if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
+        raise unknown_name("method", name, METHODS, OWN_CODE)
     return METHODS[name]
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icone.errors import InputError, unknown_name
+from icone.errors import OWN_CODE, InputError, unknown_name
 from icone.nn.diversity import DIVERSITY, orthogonality, shared_orthogonality
 from icone.nn.losses import anchor_alignment, view_consistency, weighted_sum
 from icone.nn.ranks import Ranks, Share
@@ -206,7 +206,7 @@ def diversity_function(name: str, normalisation: str) -> Callable[..., Tensor]:
     What a term takes is what its signature names: the orthogonalities have a `normalisation`, others have none.
     """
     if name not in DIVERSITY:
-        raise unknown_name("diversity", name, DIVERSITY)
+        raise unknown_name("diversity", name, DIVERSITY, OWN_CODE)
     if normalisation not in ("pair", "anchor"):
         raise unknown_name("normalisation", normalisation, ("pair", "anchor"))
     options = {"normalisation": normalisation}

@@ -23,7 +23,7 @@ from icone.api.build import pick_device
 from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import free_gpu_memory
-from icone.errors import InterruptedRun, NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.errors import NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
 from icone.paper.cost import measure_cost
 from icone.paper.measure import Measured, measure
 from icone.paper.node_cache import on_this_node
@@ -101,7 +101,7 @@ def execute(jobs: Sequence[Job], setting: ExecutionSettings) -> None:
 def execute_one(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
     """Train and measure one run in its folder, going on where an earlier process left it.
 
-    Whatever goes wrong becomes the outcome, except a wish to stop (`InterruptedRun`, `KeyboardInterrupt`) and a full
+    Whatever goes wrong becomes the outcome, except a wish to stop (`KeyboardInterrupt`) and a full
     disk (`SweepHalted`).
     """
     with full_disk_halts():
@@ -138,8 +138,6 @@ def _train_side_by_side(jobs: Sequence[Job], setting: ExecutionSettings) -> int:
                 resume=True,
                 console=console,
             )
-        except InterruptedRun:
-            raise
         except Exception as error:  # each run will meet it again on its own, and it becomes its outcome
             if is_disk_full(error):
                 raise
@@ -156,8 +154,6 @@ def _finish(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
             end = _End("done")
         except UndefinedError as undefined:
             measured, end = Measured(), _End("undefined", str(undefined))
-        except InterruptedRun:  # no failure: the state is saved, and the run goes on another time
-            raise
         except Exception as error:  # a failed run is a result: the reason goes into the table, the rest into the log
             if is_disk_full(error):
                 raise

@@ -41,6 +41,8 @@ class StateBook:
     """Rows of the history that earlier trainings wrote, before the run was extended."""
     extensions: int = 0
     """How often the run was extended."""
+    terms: list[str] = field(default_factory=list)
+    """The terms of the loss, in the order of the method."""
     changes: list[dict[str, Any]] = field(default_factory=list)
     """Settings that were changed on the way, each with the epoch from which on it holds."""
 
@@ -136,7 +138,7 @@ def restore(step: TrainStep, saved: SavedState) -> None:
     device = step.count.device
     load_method_state(step, saved.part("method"))
     load_optimizer_state(step, saved.part("optimizer"))
-    step.meter.load(saved.part("meter"))
+    step.meter.load(saved.part("meter"), saved.terms)
     step.count.fill_(saved.step)
     random = saved.part("random")
     torch.set_rng_state(random["cpu"])

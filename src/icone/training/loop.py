@@ -26,6 +26,8 @@ from icone.training.step import TrainStep
 from icone.views import Views
 
 REFRESH_SECONDS = 0.5
+CHEAP_SAVING = 0.01
+"""Share of the training time since the last saved state that saving may take for a further one after an epoch."""
 TIMED_SECONDS = 2.0
 """Time of training, after the first refresh, by which a run says how long all of it will take."""
 
@@ -135,10 +137,13 @@ class Fit:
             digests=self.digests,
             epochs_before=self.epochs_before,
             extensions=self.extensions,
+            terms=list(self.step.meter.names),
             changes=self.changes,
         )
+        began = time.monotonic()
         save_state(self.run, self.step, book)
         self.saved_at = time.monotonic()
+        self.saving_took = self.saved_at - began
 
     def _way_out(self) -> str:
         if not self.run.state_file.is_file():
@@ -178,7 +183,9 @@ class Fit:
             self.display.refresh(self.done, self.epochs_before + epoch, self.step.meter.means(), self._speed())
             self.shown_at = now
             self._say_what_it_takes()
-        signal, save = self.interruption, now - self.saved_at > self.config.checkpoint_seconds
+        since = now - self.saved_at
+        is_cheap = self.done % self.steps_per_epoch == 0 and self.saving_took < CHEAP_SAVING * since
+        signal, save = self.interruption, is_cheap or since > self.config.checkpoint_seconds
         if self.exchange is not None:
             self.stopping, requeue, save = self.exchange(self.done, signal.requested, signal.wants_requeue, save)
             signal.wants_requeue |= requeue

@@ -137,13 +137,15 @@ class PlainDisplay(Display):
 
     def start(self, done: int, total: int, epochs: int) -> None:
         self.total, self.epochs = total, epochs
-        self.began, self.done_before = time.monotonic(), done
+        self.began = self.warm = time.monotonic(), done
         self._say(f"training: {total - done} steps to go" + (f" ({done} done before)" if done else ""))
 
     def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
         self.done = done
         if time.monotonic() - self.spoke > self.seconds:
             self._line(epoch, terms, instances_per_second)
+        if self.warm is self.began:  # the first steps take longer than all others
+            self.warm = time.monotonic(), done
 
     def end_epoch(self, row: dict[str, Any]) -> None:
         terms = {name: value for name, value in row.items() if name not in ("epoch", *MEASURED, *CLOCKS)}
@@ -160,8 +162,8 @@ class PlainDisplay(Display):
         pass  # nothing is held
 
     def _line(self, epoch: int, terms: dict[str, float], instances_per_second: float, rank: str = "") -> None:
-        steps = max(self.done - self.done_before, 1)
-        left = (time.monotonic() - self.began) / steps * (self.total - self.done)
+        began, before = self.warm if self.done > self.warm[1] else self.began
+        left = (time.monotonic() - began) / max(self.done - before, 1) * (self.total - self.done)
         self._say(
             f"epoch {epoch + 1}/{self.epochs}  {format_terms(terms)}{rank}  {instances_per_second:.1f} instances/s  "
             f"{format_seconds(left)} left"

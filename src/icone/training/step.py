@@ -61,8 +61,10 @@ class Meter:
     def state(self) -> dict[str, Tensor]:
         return {**dict(zip(self.names, self.sums.unbind(), strict=True)), "#instances": self.instances}
 
-    def load(self, state: dict[str, Tensor]) -> None:
-        self._begin(tuple(name for name in state if name != "#instances"))
+    def load(self, state: dict[str, Tensor], order: Sequence[str] = ()) -> None:
+        """Go on from a state; a file does not keep the `order` of the method's terms."""
+        names = [name for name in state if name != "#instances"]
+        self._begin(tuple(sorted(names, key=order.index) if set(names) == set(order) else names))
         for name, total in self.state().items():
             total.copy_(state[name])
 

@@ -62,7 +62,7 @@ def _try_out(function: ViewFunction, shape: tuple[int, ...]) -> None:
     wanted = f"a function of one sample, a tensor {shape} in [0, 1], that returns a tensor of the same shape"
     with torch.random.fork_rng([]):
         try:
-            view = function(torch.zeros(shape))
+            view = function(torch.rand(shape))
         except Exception as error:  # it is the user's code: whatever it raises
             raise InputError(
                 f"views={name} failed: {type(error).__name__}: {one_line(error)}. Give {wanted}"
@@ -70,3 +70,5 @@ def _try_out(function: ViewFunction, shape: tuple[int, ...]) -> None:
     if not isinstance(view, Tensor) or tuple(view.shape) != shape:
         found = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
         raise InputError(f"views={name} returned {found}. Give {wanted}")
+    if not torch.isfinite(view).all():
+        raise InputError(f"views={name} returned values that are NaN or infinite. Give {wanted}")

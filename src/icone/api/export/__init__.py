@@ -89,6 +89,8 @@ def from_export(path: str | Path, device: str = "cpu", *, encoder: nn.Module | N
     Programs (`torch`) and ONNX files cannot be trained further, and have no feature maps.
     """
     path = Path(path)
+    if not path.exists():
+        raise InputError(f"there is no {path}: give the file or folder that icone.export has written")
     if path.suffix in (".onnx", ".pt2"):
         description = read_config(description_file(path))
         num_features = int(description.get("num_features", 0))

@@ -9,6 +9,7 @@ from typing import Any
 from icone.api.export.base import Export
 from icone.config import is_object, to_command
 from icone.evaluation.metrics import metric_value, metrics_shown
+from icone.terminal import counted
 
 CITATION = """@misc{icone,
   title = {{IConE}: Batch Independent Collapse Prevention for Self-Supervised Representation Learning},
@@ -62,8 +63,9 @@ def _text(export: Export, is_timm: bool) -> list[str]:
         "",
         "## Training",
         "",
-        f"Started from {weights['origin'] if weights else 'random weights'}; {len(run.history)} epochs, recipe version "
-        f"{record['recipe_version']}, icone {record['versions']['icone']}, torch {record['versions']['torch']}.",
+        f"Started from {weights['origin'] if weights else 'random weights'}; {counted(len(run.history), 'epoch')}, "
+        f"recipe version {record['recipe_version']}, icone {record['versions']['icone']}, "
+        f"torch {record['versions']['torch']}.",
         "",
         "```",
         "a Python program" if is_object(config.source) or is_object(config.encoder) else _command(export),

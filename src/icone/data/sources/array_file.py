@@ -35,6 +35,16 @@ PER_SAMPLE = 200
 """Bytes that this package keeps about every sample: its id, its place in tables, its label."""
 
 
+def _volume_note(shape: tuple[int, ...]) -> list[str]:
+    """What to say about an array of images that may be one volume: no more of them than they have rows."""
+    if len(shape) != 3 or not 3 < shape[0] <= max(shape[1:]):
+        return []
+    return [
+        f"the first axis counts the samples: {shape[0]} images of {shape[1]} × {shape[2]}. Were it one volume, give "
+        "the folder of such files, or cut it with --tiles"
+    ]
+
+
 class ArraySource(Source):
     """Many samples in one array, the first axis counting them.
 
@@ -75,7 +85,7 @@ class ArraySource(Source):
             labels=labels,
         )
         self.chunk = max(1, min(CHUNK_ROWS, CHUNK // max(1, self._header.nbytes // count)))
-        self.notes = self._arrange.notes
+        self.notes = (*self._arrange.notes, *(_volume_note(self._header.shape) if axes is None else ()))
         self.splits = () if key else _splits(self._store.headers)
         self._path = path
         self._array: Any = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from icone.data.labels import GROUP_COLUMNS, LABEL_COLUMNS, SPLITS, read_table
-from icone.data.sources.folder import FilesSource, find_sample
+from icone.data.sources.folder import FilesSource, MissingFile, find_sample
 from icone.data.sources.objects import label_texts
 from icone.errors import InputError, printable
 
@@ -63,7 +63,13 @@ def open_csv(path: Path, axes: str | None = None) -> TableSource:
     """A CSV as a data set; relative paths begin at the folder of the CSV."""
     columns, rows = read_table(path)
     by_name = {column: [row[at].strip() for row in rows] for at, column in enumerate(columns)}
-    return TableSource(by_name, str(path), path.parent, axes)
+    try:
+        return TableSource(by_name, str(path), path.parent, axes)
+    except MissingFile as error:
+        raise InputError(
+            f"{error}: paths of {path.name} begin at its folder. A table of labels for the files of a folder is given "
+            f"beside that folder, FOLDER --labels {path}"
+        ) from error
 
 
 def _texts(found: dict[str, Sequence[Any]], names: Sequence[str]) -> tuple[str | None, ...] | None:

@@ -162,6 +162,10 @@ def _size(path: Path) -> int:
         return -1
 
 
+class MissingFile(InputError):
+    """A file that a list or a table names is not there."""
+
+
 def find_sample(path: Path) -> FoundSample:
     """The sample that a path is: a file, a folder with one series of DICOM slices, or a Zarr store with one image."""
     if path.is_dir():
@@ -170,7 +174,7 @@ def find_sample(path: Path) -> FoundSample:
             raise InputError(f"{path} is a folder, but not one DICOM series; give files, or the folder as a source")
         return found[0]
     if not path.exists():
-        raise InputError(f"there is no file {path}; check the path")
+        raise MissingFile(f"there is no file {path}; check the path")
     known = _format_of(path)
     if known is None or known.is_series:
         way_out = (

@@ -62,6 +62,7 @@ def _attach(source: Source, config: DataConfig, labels: Any, groups: Any) -> tup
     labels = config.labels if labels is None else labels
     group_is_found = config.group_column is None or groups is not None
     several = len(config.label_column) > 1
+    table = None
     if labels is not None and (table := _table(labels, source, config)) is not None:
         source.labels = table.labels if table.labels is not None else source.labels
         source.groups = table.groups if table.groups is not None else source.groups
@@ -75,7 +76,10 @@ def _attach(source: Source, config: DataConfig, labels: Any, groups: Any) -> tup
     if groups is not None:
         source.groups = one_per_sample(groups, source, "groups")
     elif not group_is_found:
-        source.groups = tuple(_column(source, str(config.group_column), "--group-column"))
+        name = str(config.group_column)
+        if table is not None and not (isinstance(source, TableSource) and source.column(name)):
+            raise _no_column(_table_name(labels), name, "--group-column", table.columns)
+        source.groups = tuple(_column(source, name, "--group-column"))
     return notes, several
 
 
@@ -84,8 +88,16 @@ def _column(source: Source, name: str, flag: str) -> list[str | None]:
         raise InputError(f"{flag} {name} is a column of a table, and {source.name} is none: give a CSV with --labels")
     values = source.column(name)
     if values is None:
-        raise InputError(f"{source.name} has no column {name} ({flag}); it has: {', '.join(source.columns)}")
+        raise _no_column(source.name, name, flag, source.columns)
     return values
+
+
+def _no_column(where: str, name: str, flag: str, columns: tuple[str, ...]) -> InputError:
+    return InputError(f"{where} has no column {name} ({flag}); it has: {', '.join(columns)}")
+
+
+def _table_name(labels: Any) -> str:
+    return os.fspath(labels) if isinstance(labels, (str, os.PathLike)) else "the table of labels"
 
 
 def _table(labels: Any, source: Source, config: DataConfig) -> LabelTable | None:
@@ -97,7 +109,7 @@ def _table(labels: Any, source: Source, config: DataConfig) -> LabelTable | None
         return None
     columns = [label_texts(labels[name]) for name in labels.columns]
     rows = [[cell or "" for cell in row] for row in zip(*columns, strict=True)]
-    return match_table(names, rows, "the table of labels", source.ids, config.label_column, config.group_column)
+    return match_table(names, rows, _table_name(labels), source.ids, config.label_column, config.group_column)
 
 
 def _is_frame(labels: Any) -> bool:

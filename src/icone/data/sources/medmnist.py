@@ -30,7 +30,7 @@ def fetch_medmnist(spec: str, root: Path | None, progress: Progress = lambda don
     name, size = _parse(spec, registry)
     entry = registry[name]
     suffix = "" if size == 28 else f"_{size}"
-    path = (root or default_root) / f"{name}{suffix}.npz"
+    path = (root or default_root) / _file_name(name, size)
     url, checksum = entry[f"url{suffix}"], entry[f"MD5{suffix}"]
     if path.exists():
         _verify(path, checksum)
@@ -38,8 +38,10 @@ def fetch_medmnist(spec: str, root: Path | None, progress: Progress = lambda don
     try:
         download(url, path, checksum, progress)
     except InputError as error:
+        there = [str(one) for one in _sizes(entry) if (path.parent / _file_name(name, one)).exists()]
+        other = f" Of {name} these sizes are there: {', '.join(there)} (medmnist:{name}@{there[0]})." if there else ""
         raise InputError(
-            f"{path} is missing: {error}; or fetch it elsewhere and name its folder with --data-root"
+            f"{path} is missing: {error}{other} You can also fetch it elsewhere and name its folder with --data-root"
         ) from error
     return path
 
@@ -51,11 +53,19 @@ def _registry() -> tuple[dict[str, dict[str, Any]], Path]:
     return INFO, Path(DEFAULT_ROOT)
 
 
+def _file_name(name: str, size: int) -> str:
+    return f"{name}.npz" if size == 28 else f"{name}_{size}.npz"
+
+
+def _sizes(entry: dict[str, Any]) -> list[int]:
+    return [28, *sorted(int(m[1]) for key in entry if (m := re.fullmatch(r"url_(\d+)", key)))]
+
+
 def _parse(spec: str, registry: dict[str, dict[str, Any]]) -> tuple[str, int]:
     name, _, wanted = spec.removeprefix("medmnist:").lower().partition("@")
     if name not in registry:
         raise unknown_name("MedMNIST set", name, registry)
-    sizes = [28, *sorted(int(m[1]) for key in registry[name] if (m := re.fullmatch(r"url_(\d+)", key)))]
+    sizes = _sizes(registry[name])
     if not wanted:
         return name, sizes[-1]
     if wanted not in map(str, sizes):

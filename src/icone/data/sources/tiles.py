@@ -214,7 +214,10 @@ def open_tiles(data: Any, config: DataConfig) -> TilesSource:
     for name, sample in found.items():
         if sample.format.open_lazy is None:
             known = ", ".join(suffix for suffix, one in FORMATS.items() if one.open_lazy)
-            raise InputError(f"{sample.path} cannot be read by tiles; files that can be end with {known}")
+            raise InputError(
+                f"{sample.path} cannot be read by tiles; files that can be end with {known}. --crop instead of --tiles "
+                "takes random crops of samples of every type"
+            )
         sample.format.check_installed()
         try:
             image = sample.format.open_lazy(sample.path, config.axes, key)

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from icone.errors import InputError, InterruptedRun, one_line
+from icone.errors import InputError, one_line
 from icone.paper.engines.events import Task
 from icone.paper.execute import ExecutionSettings, Job, execute, full_disk_halts
 from icone.paper.outcome import Outcome
@@ -72,7 +72,7 @@ def work(store: Store, group: Sequence[Task], setting: ExecutionSettings) -> lis
                 jobs.append(_job(store, task, reports))
             with full_disk_halts():
                 execute(jobs, dataclasses.replace(setting, processes=max(task.processes for task in group)))
-    except (InterruptedRun, KeyboardInterrupt):
+    except KeyboardInterrupt:  # of a run, its state is saved
         reports = {key: WorkerReport(key, "stopped") for key in keys} | reports
     except (InputError, OSError) as error:
         reports = {key: WorkerReport(key, "halted", reason=one_line(error)) for key in keys} | reports
