@@ -124,14 +124,14 @@ def killing(patch: pytest.MonkeyPatch, nth: int) -> Callable[[], int]:
     return lambda: count
 
 
-@pytest.mark.parametrize("nth", range(12))
+@pytest.mark.parametrize("nth", range(13))
 def test_a_kill_between_any_two_writes_of_an_extension(case: Case, extended: Run, nth: int, tmp_path: Path) -> None:
     run = case.copy(tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         count = killing(patch, nth)
-        if nth == 11:
+        if nth == 12:
             case.go_on(run, extend=True, lr=1e-3)
-            assert count() == 11  # state, 3 stale files, history, instances, config, 2 epochs, state, encoder
+            assert count() == 12  # state, 3 stale files, history, instances, 2 of config, 2 epochs, state, encoder
         else:
             with pytest.raises(Killed):
                 case.go_on(run, extend=True, lr=1e-3)
@@ -141,7 +141,7 @@ def test_a_kill_between_any_two_writes_of_an_extension(case: Case, extended: Run
         assert run.result is not None
         assert run.instances == Run(case.template).instances
         case.go_on(run, extend=True, lr=1e-3)
-    elif nth < 11:
+    elif nth < 12:
         assert not run.finished
         assert run.result is None
         assert losses(run)[:2] == losses(extended)[:2]

@@ -165,7 +165,7 @@ def test_a_dataset_brings_its_labels(tmp_path: Path) -> None:
         (np.array(["a", "b"]), "is no data set"),
         ([], "is empty"),
         ({"a": 1}, "a dict is no data set"),
-        (7, "^source must be"),
+        (7, "^--source must be"),
         (["missing.png"], "there is no file missing.png"),
         ([object()], "of type object"),
         ([{"picture": 1}], "name the sample 'image'"),

@@ -17,7 +17,7 @@ from icone.api.random_data import DataShape
 from icone.cli import main
 from icone.config import PretrainConfig
 from icone.data import inspect_data, load_data
-from icone.errors import InputError
+from icone.errors import InputError, InterruptedRun
 from icone.run import Run, read_tensors
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x40", "epochs": 2, "probe_every": 0, "device": "cpu"}
@@ -118,7 +118,7 @@ def test_auto_is_a_number_in_the_run_and_the_run_of_that_number(tmp_path: Path, 
     common = {**POINTS, "encoder": "mlp", "lr": 1e-3}
     plain = pretrain(**common, batch_size=16, out=tmp_path / "plain")
     stop_after(4)
-    with pytest.raises(Exception, match="stopped after step 4"):
+    with pytest.raises(InterruptedRun, match="stopped after step 4"):
         pretrain(**common, batch_size="auto", out=tmp_path / "auto")
     stored = json.loads((tmp_path / "auto" / "config.json").read_text())["config"]
     assert (stored["batch_size"], stored["micro_batch"]) == (16, None)

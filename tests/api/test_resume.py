@@ -296,7 +296,7 @@ def test_time_is_not_spent_on_saving_too_often(tmp_path: Path) -> None:
     run = pretrain(**POINTS, out=tmp_path / "run", console=quiet())
     assert run.state_file.stat().st_mtime >= began
     assert {p.name for p in run.folder.iterdir()} == {
-        ".lock", "config.json", "encoder.safetensors", "history.jsonl", "instances.json", "state",
+        ".lock", "config.json", "config.toml", "encoder.safetensors", "history.jsonl", "instances.json", "state",
     }  # fmt: skip
 
 

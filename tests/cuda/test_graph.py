@@ -18,6 +18,7 @@ from icone import cuda
 from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda.deferred_gradients import WeightGradientStream, defer_weight_gradients
+from icone.errors import InterruptedRun
 from icone.methods import METHODS
 from icone.run import Run, read_tensors
 from icone.training.step import TrainStep
@@ -173,7 +174,7 @@ def test_a_captured_run_survives_being_stopped(tmp_path: Path, stop_after: Calla
     """Stopped in the middle of an epoch and resumed, it ends with the weights of an undisturbed one."""
     whole = train(tmp_path / "whole", **POINTS, engine="captured")
     stop_after(11)
-    with pytest.raises(Exception, match="stopped after step 11"):
+    with pytest.raises(InterruptedRun, match="stopped after step 11"):
         train(tmp_path / "stopped", **POINTS, engine="captured")
     resumed = train(tmp_path / "stopped", **POINTS, engine="captured", resume=True)
     assert losses(resumed).tolist() == losses(whole).tolist()

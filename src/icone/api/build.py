@@ -32,6 +32,7 @@ from icone.process import is_launched, local_rank
 from icone.recipe import DIVERSITY_FLOPS, initial_scale
 from icone.run import Run
 from icone.training.context import kept_random_state, seed_random_numbers
+from icone.validation import refused
 from icone.views import CropViews, CustomViews, Views, build_views
 from icone.views.custom import ViewFunction
 
@@ -54,8 +55,7 @@ def check_data(flag: str, data: Any) -> None:
     """Refuse what is neither a text nor an object that could be data or labels, before anything is opened."""
     is_text = isinstance(data, (str, os.PathLike))
     if (is_text and not os.fspath(data)) or not (is_text or hasattr(data, "__len__") or isinstance(data, Source)):
-        shown = repr(data) if len(repr(data)) <= 80 else f"{repr(data)[:80]}…"
-        raise InputError(f"{flag} must be a path, a name or an object that holds samples or labels, got {shown}")
+        raise refused(flag, repr(data), "a path, a name or an object that holds samples or labels")
 
 
 def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> tuple[PretrainConfig, bool]:
