@@ -13,7 +13,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -67,7 +67,7 @@ def entry(module: str, name: str) -> list[str]:
         if name in public_names(home) and lookup(home, name) is value:
             return [*heading, "", f"   The same as :py:obj:`{home}.{name}`."]
     if inspect.isclass(value):
-        kind = "autoexception" if issubclass(value, Exception) else "autoclass"
+        kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
         signature = "()" if module == "icone.config" else ""  # fields stand below it, each with its default
         bases = ["   :show-inheritance:"] if value.__bases__ != (object,) else []
         return [f".. {kind}:: {module}.{name}{signature}", "   :members:", *bases]
@@ -105,7 +105,7 @@ def markdown_to_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, l
     lines[:] = rst(lines, arguments)
 
 
-def rst(lines: list[str], arguments: set[str] = frozenset()) -> list[str]:  # type: ignore[assignment]
+def rst(lines: list[str], arguments: Set[str] = frozenset()) -> list[str]:
     """Paragraph by paragraph: examples stay, indented equations become blocks, `argument: …` an item of a list."""
     out: list[str] = []
     for paragraph in paragraphs(lines):
@@ -130,7 +130,7 @@ def paragraphs(lines: list[str]) -> Iterator[list[str]]:
             paragraph = []
 
 
-def items(paragraph: list[str], arguments: set[str]) -> Iterator[str]:
+def items(paragraph: list[str], arguments: Set[str]) -> Iterator[str]:
     """A paragraph whose lines begin with arguments, as a list."""
     inside = False
     for line in paragraph:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icone.api.embed import embed, load_encoder
     from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate
+    from icone.api.evaluate_seeds import evaluate_seeds
     from icone.api.export import export, from_export, load_unet
     from icone.api.find_duplicates import find_duplicates
     from icone.api.finetune import finetune
@@ -37,6 +38,7 @@ __all__ = [
     "Run",
     "embed",
     "evaluate",
+    "evaluate_seeds",
     "export",
     "find_duplicates",
     "finetune",
@@ -63,6 +65,7 @@ _HOME = {
     "Run": "run",
     "embed": "api.embed",
     "evaluate": "api.evaluate",
+    "evaluate_seeds": "api.evaluate_seeds",
     "export": "api.export",
     "find_duplicates": "api.find_duplicates",
     "finetune": "api.finetune",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from icone import evaluate_seeds
 from icone.cli import main
 from icone.errors import InputError
 from icone.run import Run
@@ -42,3 +43,5 @@ def test_folders_of_seeds_are_found_by_number(tmp_path: Path) -> None:
     assert seed_folders(tmp_path / "group") == []
     with pytest.raises(InputError, match="not a run folder"):
         Run.open(tmp_path / "other")
+    with pytest.raises(InputError, match="holds no folders seed-0"):
+        evaluate_seeds(tmp_path / "group")

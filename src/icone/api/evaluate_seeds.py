@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from icone.api.evaluate import evaluate
+from icone.errors import InputError
 from icone.evaluation.metrics import Metric, metric_value, metrics_shown
+from icone.seeds import seed_folders
+from icone.terminal import Terminal, say
 
 Result = Mapping[str, Any]
 
 
-def evaluate_seeds(
-    folders: Sequence[Path], measure: Callable[[Path], dict[str, Any]], console: Console
-) -> dict[str, dict[str, Any]]:
-    """The result of every run by the name of its folder; `measure` is `icone.evaluate` with its settings."""
+def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **settings: Any) -> dict[str, dict[str, Any]]:
+    """The result of `icone.evaluate(run, **settings)` for every run of a folder of seeds, by the name of its folder.
+
+    `folder` holds seed-0, seed-1, …, as `icone pretrain --seeds` writes them.
+    """
+    folders = seed_folders(folder)
+    if not folders:
+        raise InputError(f"{folder} holds no folders seed-0, seed-1, … of runs: icone.evaluate measures a single run")
+    console = Terminal() if console is None else console
     results = {}
-    for number, folder in enumerate(folders, start=1):
-        console.print(f"evaluating {folder} ({number} of {len(folders)})", highlight=False, markup=False)
-        results[folder.name] = measure(folder)
+    for number, one in enumerate(folders, start=1):
+        say(console, f"evaluating {one} ({number} of {len(folders)})")
+        results[one.name] = evaluate(one, **settings, console=console)
     return results
 
 

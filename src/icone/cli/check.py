@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
+from icone.cli.flags import LabelFlags, settings_of
 from icone.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(LabelFlags):
     """Measure a run's encoder.
 
     Geometry always; a linear probe and kNN where there are labels.
@@ -22,26 +22,6 @@ class Evaluate:
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder, or the folder that --seeds has filled: mean ± standard deviation over its seeds."""
-    labels: Path | None = None
-    """CSV with a column of file names or ids and a column `label`; samples without a row take no part in probes."""
-    label_column: tuple[str, ...] = ()
-    """Column of the labels; several hold 0 or 1 each (multi-label)."""
-    group_column: str | None = None
-    """Column with the group of every sample (patient, well, embryo), which no split parts."""
-    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
-    """What the labels are; auto: by their values, which is said."""
-    test: str | None = None
-    """An external test set: probes are trained on the run's data and tested on it."""
-    test_labels: Path | None = None
-    """CSV with the labels of the external test set (default: those it brings)."""
-    data: str | None = None
-    """Where the run's data lies now, if it was moved."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
-    official_test: bool = False
-    """Test on the source's official test split."""
-    test_fraction: float = 0.2
-    """Share that tests the probes where the run held out nothing."""
     label_fractions: tuple[float, ...] = ()
     """Train probes on these shares of the labels too, several draws each, for example 0.01 0.1 0.5: how many labels
     does pretraining save?"""
@@ -49,44 +29,20 @@ class Evaluate:
     """Measure the encoder before training too: what the verdict compares with."""
     geometry_instances: int = 256
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
-    device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    cache: str | None = None
-    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.api.evaluate import efficiency_table, evaluate, notes, result_table, score_sentences
         from icone.api.evaluate_seeds import evaluate_seeds, seeds_table
         from icone.seeds import seed_folders
 
-        measure = partial(
-            evaluate,
-            data=self.data,
-            labels=self.labels,
-            label_column=self.label_column,
-            group_column=self.group_column,
-            task=self.task,
-            test=self.test,
-            test_labels=self.test_labels,
-            data_root=self.data_root,
-            official_test=self.official_test,
-            test_fraction=self.test_fraction,
-            label_fractions=self.label_fractions,
-            untrained=self.untrained,
-            geometry_instances=self.geometry_instances,
-            device=self.device,
-            cache=self.cache,
-            console=console,
-        )
-        if folders := seed_folders(self.run_folder):
-            results = evaluate_seeds(folders, measure, console)
+        settings = settings_of(self, "run_folder")
+        if seed_folders(self.run_folder):
+            results = evaluate_seeds(self.run_folder, **settings, console=console)
             console.print(seeds_table(results))
             for name, result in results.items():
                 say(console, f"{name}: {result['verdict']['headline']}")
             return
-        result = measure(self.run_folder)
+        result = evaluate(self.run_folder, **settings, console=console)
         console.print(result_table(result))
         if (efficiency := efficiency_table(result)) is not None:
             console.print(efficiency)
@@ -128,17 +84,7 @@ class Report:
     def run(self, console: Console) -> None:
         from icone.report import report
 
-        target = report(
-            self.run_folders,
-            out=self.out,
-            projections=self.projections,
-            table=self.table,
-            thumbnails=self.thumbnails,
-            data=self.data,
-            data_root=self.data_root,
-            cache=self.cache,
-            console=console,
-        )
+        target = report(self.run_folders, **settings_of(self, "run_folders"), console=console)
         say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 
@@ -164,14 +110,7 @@ class Figures:
     def run(self, console: Console) -> None:
         from icone.report import save_figures
 
-        paths = save_figures(
-            self.run_folders,
-            self.out,
-            self.names,
-            projection=self.projection,
-            data=self.data,
-            data_root=self.data_root,
-        )
+        paths = save_figures(self.run_folders, self.out, **settings_of(self, "run_folders", "out"))
         for path in paths:
             say(console, f"wrote {path}")
 

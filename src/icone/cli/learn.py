@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from icone.cli.flags import LabelFlags, settings_of
 from icone.config import DataConfig, EncoderConfig, FinetuneConfig, PretrainConfig
 from icone.errors import InputError
 from icone.terminal import Terminal, say
@@ -88,10 +89,9 @@ class Inspect(DataConfig, EncoderConfig):
             raise InputError("--data says where the data of a run lies: give --duplicates and a run folder too")
         from icone.api.inspect import inspect
 
-        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        data, as_json, *_ = (settings.pop(name) for name in ("source", "json", "debug", "duplicates", "data", "config"))
-        found = inspect(data, **settings, console=Terminal(quiet=True) if as_json else console)
-        if as_json:
+        settings = settings_of(self, "source", "json", "duplicates", "data", "config")
+        found = inspect(self.source, **settings, console=Terminal(quiet=True) if self.json else console)
+        if self.json:
             say(console, json.dumps(found, indent=2))
 
     def _list_duplicates(self, console: Console) -> None:
@@ -218,7 +218,7 @@ class Pretrain(PretrainConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finetune(FinetuneConfig):
+class Finetune(FinetuneConfig, LabelFlags):
     """Train a run's encoder with labels.
 
     Beside it stand its linear probe and the same network from scratch.
@@ -226,38 +226,12 @@ class Finetune(FinetuneConfig):
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder; it stays as it is."""
-    labels: Path | None = None
-    """CSV with a column of file names or ids and a column `label` (default: those of the run or its source)."""
-    label_column: tuple[str, ...] = ()
-    """Column of the labels; several hold 0 or 1 each (multi-label)."""
-    group_column: str | None = None
-    """Column with the group of every sample (patient, well, embryo), which no split parts."""
-    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
-    """What the labels are; auto: by their values, which is said."""
-    test: str | None = None
-    """An external test set: what is trained on the run's data is tested on it."""
-    test_labels: Path | None = None
-    """CSV with the labels of the external test set (default: those it brings)."""
-    official_test: bool = False
-    """Test on the source's official test split."""
-    test_fraction: float = 0.2
-    """Share that tests where the run held out nothing."""
     scratch: bool = True
     """Fine-tune the same network from random weights too, to compare with."""
     out: Path | None = None
     """The folder to write (default: the run's name and -finetuned)."""
     resume: bool = False
     """Go on after an interruption, with the last finished epoch."""
-    data: str | None = None
-    """Where the run's data lies now, if it was moved."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
-    device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    cache: str | None = None
-    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def __post_init__(self) -> None:
         """Nothing is checked while flags are parsed: `finetune` does it, and its errors look like all others."""
@@ -267,9 +241,7 @@ class Finetune(FinetuneConfig):
         from icone.api.finetune import finetune
         from icone.api.finetune_table import finetune_sentences, finetune_table
 
-        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        folder, data, _ = (settings.pop(name) for name in ("run_folder", "data", "debug"))
-        found = finetune(folder, data, **settings, console=console)
+        found = finetune(self.run_folder, **settings_of(self, "run_folder"), console=console)
         result = found.result
         console.print(finetune_table(result))
         for text in (result["data"]["note"], *finetune_sentences(result)):

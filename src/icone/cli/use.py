@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
+from icone.cli.flags import settings_of
 from icone.terminal import say
 
 
@@ -63,27 +64,7 @@ class Embed:
 
         by_tiles = self.tiles or Run.open(self.run_folder).config.tiles is not None
         out = self.out or Path("features.zarr" if by_tiles and not self.dense else "embeddings.parquet")
-        table = embed(
-            self.run_folder,
-            self.source,
-            data=self.data,
-            labels=self.labels,
-            label_column=self.label_column,
-            group_column=self.group_column,
-            projections=self.projections,
-            out=out,
-            dense=self.dense,
-            tiles=self.tiles,
-            stride=self.stride,
-            components=self.components,
-            memory_gb=self.memory_gb,
-            data_root=self.data_root,
-            skip_unreadable=self.skip_unreadable,
-            batch_size=self.batch_size,
-            device=self.device,
-            cache=self.cache,
-            console=console,
-        )
+        table = embed(self.run_folder, **settings_of(self, "run_folder") | {"out": out}, console=console)
         features = table.filter(regex=r"^f\d+$").shape[1]
         what = "feature maps" if self.dense else f"embeddings of {features} features"
         if out.suffix == ".zarr":
@@ -122,17 +103,7 @@ class Predict:
     def run(self, console: Console) -> None:
         from icone.api.predict import predict
 
-        table = predict(
-            self.folder,
-            self.source,
-            out=self.out,
-            data_root=self.data_root,
-            skip_unreadable=self.skip_unreadable,
-            batch_size=self.batch_size,
-            device=self.device,
-            cache=self.cache,
-            console=console,
-        )
+        table = predict(self.folder, self.source, **settings_of(self, "folder", "source"), console=console)
         say(console, f"wrote {len(table)} predictions to {self.out}")
 
 

@@ -1,0 +1,47 @@
+"""Flags that several verbs have, and how they become keyword arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlags:
+    """Labels, test samples and data of a run that is evaluated or fine-tuned."""
+
+    labels: Path | None = None
+    """CSV with a column of file names or ids and a column `label` (default: those of the run or its source); samples
+    without a row take no part."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels; several hold 0 or 1 each (multi-label)."""
+    group_column: str | None = None
+    """Column with the group of every sample (patient, well, embryo), which no split parts."""
+    task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
+    """What the labels are; auto: by their values, which is said."""
+    test: str | None = None
+    """An external test set: what is trained on the run's data is tested on it."""
+    test_labels: Path | None = None
+    """CSV with the labels of the external test set (default: those it brings)."""
+    official_test: bool = False
+    """Test on the source's official test split."""
+    test_fraction: float = 0.2
+    """Share that tests where the run held out nothing."""
+    data: str | None = None
+    """Where the run's data lies now, if it was moved."""
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+def settings_of(command: Any, *left_out: str) -> dict[str, Any]:
+    """The fields of a verb as keyword arguments, without `debug` and those named."""
+    names = [field.name for field in dataclasses.fields(command)]
+    return {name: getattr(command, name) for name in names if name not in ("debug", *left_out)}
