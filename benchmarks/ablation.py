@@ -57,8 +57,8 @@ def without(*switches: str, dims: tuple[int, ...] = (2, 3)) -> Variant:
     return Variant(dataclasses.replace(ALL_ON, **dict.fromkeys(switches, False)), dims=dims)
 
 
-SWITCHES = tuple(field.name for field in dataclasses.fields(CudaOptions) if field.name != "compile_ahead")
-"""What makes a step faster; `compile_ahead` is about the first one (benchmarks/first_step.py)."""
+SWITCHES = tuple(field.name for field in dataclasses.fields(CudaOptions))
+"""What makes a step faster."""
 VARIANTS: dict[str, Variant] = {
     ALL_TRICKS: Variant(),
     "deferred-gradients": without("deferred_gradients"),

@@ -5,10 +5,11 @@
     python benchmarks/first_step.py --smoke                                      # toy sizes, on a CPU, nothing captured
 
 Every line is a process of its own that builds IConE on random samples as `icone pretrain` does and takes steps until
-the compiled ones are timed. `ahead` begins uncompiled while another process compiles, as `--engine auto` does; `first`
-compiles before the first step, as `--engine captured` does. Lines of the same case share a cache of the compiler: the
-first finds it empty (cold), later ones find it filled (warm). Seconds count from when method and data are there, to
-when the device is done; `stall` is the longest wait for a step after the first. Losses are means over the same steps.
+the compiled ones are timed. `ahead` begins uncompiled while another process compiles, as `--engine ahead` does;
+`first` compiles before the first step, as `--engine captured` does. Lines of the same case share a cache of the
+compiler: the first finds it empty (cold), later ones find it filled (warm). Seconds count from when method and data are
+there, to when the device is done; `stall` is the longest wait for a step after the first. Losses are means over the
+same steps.
 """
 
 from __future__ import annotations
@@ -64,7 +65,6 @@ def measure(line: Line, seconds: float) -> dict[str, Any]:
     from icone.api.pretrain import build_parts
     from icone.api.random_data import DataShape
     from icone.config import PretrainConfig, to_json
-    from icone.cuda.switches import CudaOptions
     from icone.data import Preparation
     from icone.process import configure_process
     from icone.training.context import RunContext
@@ -89,7 +89,6 @@ def measure(line: Line, seconds: float) -> dict[str, Any]:
     step = TrainStep(parts.method.train(), parts.views, config, 10**6, device)
     context = RunContext(device, tf32=True)
     request = {"config": to_json(config), "data": shape.to_json(), "device": str(device)}
-    options = CudaOptions(compile_ahead=line.how == "ahead")
     told: list[str] = []
     began = time.perf_counter()
     engine = cuda.accelerate(
@@ -97,7 +96,7 @@ def measure(line: Line, seconds: float) -> dict[str, Any]:
         parts.loader,
         context,
         told.append,
-        options=options,
+        engine="ahead" if line.how == "ahead" else "captured",
         compiler=cuda.CompilerProcess("icone.api.compile_ahead", request),
     )
     engine.tell = told.append

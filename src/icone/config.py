@@ -268,10 +268,11 @@ class RuntimeConfig:
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    engine: Literal["auto", "captured", "eager"] = "auto"
+    engine: Literal["auto", "ahead", "captured", "eager"] = "auto"
     """captured: the step is compiled and replayed as one CUDA graph; eager: operation by operation; auto: on CUDA
     captured from 100 steps on, compiled too where that pays (20,000 steps, 5,000 on volumes), and eager, saying why,
-    where that fails."""
+    where that fails; ahead: as auto, but it begins at once, uncompiled, and goes on compiled when another process has
+    compiled the step: the last bits then depend on when that is."""
     checkpoint_activations: Literal["auto", "on", "off"] = "auto"
     """on: the backward pass computes the activations inside the blocks of the encoder again instead of keeping them:
     less memory and up to a third more time; auto: on from the first step that does not fit the memory of the GPU."""

@@ -88,6 +88,11 @@ DIVERSITY_FLOPS = {"cpu": 4e9, "cuda": 2e12}
 fewer: about 40 ms on two cores and 4 ms on an H200. The exact term grows with the square of the number of samples.
 Beyond this, or what the encoder takes if that is more, it is estimated without bias from some rows against all."""
 
+SAMPLED_SHARE = {"cpu": 1.0, "cuda": 1 / 7}
+"""Share of these operations that sampled rows may take, by kind of device. On a GPU the kernel of all pairs does about
+seven times as many operations in a second, because it never writes its products to memory (H200, 100,000 anchors:
+9 ms for all pairs, 5 ms for 4096 rows; `python benchmarks/tables.py`)."""
+
 
 class AdamWSettings(NamedTuple):
     """The settings of AdamW that depend on the number of samples in a step."""

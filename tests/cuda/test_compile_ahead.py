@@ -18,7 +18,7 @@ import torch
 from icone.api.pretrain import Parts, _compiler, build_parts, pretrain
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig, to_json
-from icone.cuda import ALL_ON, CompilerProcess, CudaOptions, accelerate, compiler_process
+from icone.cuda import ALL_ON, CompilerProcess, accelerate, compiler_process
 from icone.cuda.graph import CapturedEngine, step_sizes
 from icone.data import load_data
 from icone.run import Run
@@ -115,19 +115,16 @@ def test_runs_side_by_side_and_full_gpus_compile_themselves(
 
 
 def test_who_compiles(monkeypatch: pytest.MonkeyPatch, without_cuda: list[str]) -> None:
-    """`--engine captured` is bit for bit the same each time, so that it compiles before the first step."""
+    """`auto` and `captured` are bit for bit the same each time, so that they compile before the first step."""
     monkeypatch.setattr("icone.cuda.find_spec", lambda name: True)
     monkeypatch.setattr("icone.cuda.is_tested_torch", lambda: True)
     monkeypatch.setattr("icone.cuda.COMPILED_STEPS", {0: 0})
     monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
-    on = CudaOptions(compile_ahead=True)
-    for engine, options, ahead in (("auto", on, True), ("auto", ALL_ON, False), ("captured", on, False)):
+    for engine, ahead in (("ahead", True), ("auto", False), ("captured", False)):
         step, parts = build()
         monkeypatch.setattr(parts.loader, "device", torch.device("cuda"))
         compiler = FakeCompiler(True, after=0)
-        chosen = accelerate(
-            step, parts.loader, RunContext(CPU), pytest.fail, engine=engine, options=options, compiler=compiler
-        )
+        chosen = accelerate(step, parts.loader, RunContext(CPU), pytest.fail, engine=engine, compiler=compiler)
         assert isinstance(chosen, CapturedEngine)
         assert (chosen.compiler is compiler) == ahead
         assert bool(chosen.parts) != ahead

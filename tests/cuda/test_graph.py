@@ -234,7 +234,8 @@ def test_micro_batches_are_captured_for_every_method(
 ) -> None:
     """60 points in batches of 8, 3 at a time: captured as eager, and as the plain batch; points have no BatchNorm.
 
-    The methods that need images are not compiled here, which would take minutes.
+    The methods that need images are not compiled here, which would take minutes. They draw their masks for each
+    micro-batch, and a GPU draws other numbers for pieces than for the whole, so that they are not compared with it.
     """
     monkeypatch.setattr("icone.cuda.WORTHWHILE_STEPS", 0)
     monkeypatch.setattr("icone.cuda.COMPILED_STEPS", {0: 0, 2: 10**9, 3: 10**9})
@@ -243,8 +244,10 @@ def test_micro_batches_are_captured_for_every_method(
         train(tmp_path / f"{engine}-{micro_batch}", **settings, method=method, engine=engine, micro_batch=micro_batch)
         for engine, micro_batch in (("eager", None), ("eager", 3), ("auto", 3))
     ]
-    for run in runs[1:]:
-        torch.testing.assert_close(losses(run), losses(runs[0]), rtol=1e-3, atol=1e-4)
+    plain, eager, captured = map(losses, runs)
+    torch.testing.assert_close(captured, eager, rtol=1e-3, atol=1e-4)
+    if settings is POINTS:
+        torch.testing.assert_close(eager, plain, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("settings", [CELLS, SHAPES], ids=["images", "volumes"])

@@ -29,7 +29,7 @@ from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
 from icone.methods import Method, Setting, build_method, chosen_options, method_class, option_texts, register
 from icone.nn import convert_batch_norm
 from icone.process import is_launched, local_rank
-from icone.recipe import DIVERSITY_FLOPS, initial_scale
+from icone.recipe import DIVERSITY_FLOPS, SAMPLED_SHARE, initial_scale
 from icone.run import Run
 from icone.training.context import kept_random_state, seed_random_numbers
 from icone.validation import refused
@@ -263,6 +263,7 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
         num_views=config.views,
         epochs=config.epochs,
         diversity_flops=_diversity_flops(encoder, config, preparation),
+        sampled_share=SAMPLED_SHARE[_processor(config)],
         initial_scale=initial_scale(config.lr, config.recipe),
         sample_shape=(preparation.channels, *preparation.size),
         labels=train.labels if (train.labels >= 0).all() else None,
@@ -277,9 +278,13 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
 def _diversity_flops(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> float:
     """What a step can afford for the diversity loss: what its encoder takes, or a little more on a fast device."""
     passes = 3 * config.batch_size * config.views  # a backward pass takes twice the forward pass
-    kind = pick_device(config.device).type
     own = passes * forward_flops(encoder, (preparation.channels, *preparation.size))
-    return max(own, DIVERSITY_FLOPS["cpu" if kind == "cpu" else "cuda"])
+    return max(own, DIVERSITY_FLOPS[_processor(config)])
+
+
+def _processor(config: PretrainConfig) -> str:
+    """The kind of device in the words of the recipe: cpu, or cuda for whatever is faster."""
+    return "cpu" if pick_device(config.device).type == "cpu" else "cuda"
 
 
 def _adopt_method(method: Method, config: PretrainConfig, samples: int, preparation: Preparation) -> Method:

@@ -28,6 +28,7 @@ from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
 from icone.evaluation.metrics import METRICS, metric_value, metrics_shown
+from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.methods import method_class
 from icone.run import Run, replacing, write_json
@@ -123,6 +124,7 @@ def evaluate(
         "comparison": {name: difference.to_json() for name, difference in comparison.items()},
         **measured,
         **efficiency,
+        **_tested(probes["trained"], samples.partition),
     }
     before: dict[str, Any] = {"untrained": features["untrained"]} if untrained else {}
     with run.locked():
@@ -138,6 +140,23 @@ def evaluate(
             )
         write_json(run.result_file, result)
     return result
+
+
+def _tested(probes: dict[str, Result], partition: Partition | None) -> dict[str, dict[str, Any]]:
+    """The class of every test sample, as a number, and whether each probe is right about it (1) or not (0).
+
+    Two runs that were tested on the same samples are compared by this (`icone.paper.paired`).
+    """
+    right = {name: result.right.astype(int) for name, result in probes.items() if isinstance(result, ProbeResult)}
+    if partition is None or not right:
+        return {}
+    codes = np.unique(partition.labels[partition.test], return_inverse=True)[1]
+    return {
+        "tested": {
+            "labels": " ".join(map(str, codes.tolist())),
+            "right": {name: "".join(map(str, found.tolist())) for name, found in right.items()},
+        }
+    }
 
 
 def _compare(probes: dict[str, dict[str, Result]], partition: Partition | None) -> dict[str, Difference]:

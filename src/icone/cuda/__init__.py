@@ -44,15 +44,15 @@ def accelerate(
 ) -> Engine:
     """The engine of this name for a step, whose networks must be our own.
 
-    `auto` captures on CUDA where that pays, or goes on eagerly and says why not. Where it compiles too, it begins
-    uncompiled while the `compiler` is at work, if there is one; `captured` always compiles before the first step.
-    Nothing is compiled without `compiled`.
+    `auto` captures on CUDA where that pays, or goes on eagerly and says why not; where compiling pays too, it compiles
+    before the first step. `ahead` is the same, but begins uncompiled while the `compiler` is at work, if there is one.
+    `captured` always compiles before the first step. Nothing is compiled without `compiled`.
     """
     if loader.device.type != "cuda":
         if engine == "captured":
             raise InputError(f"--engine captured needs a CUDA device, and this run is on {loader.device}")
         return EagerEngine(step, loader)
-    if engine == "eager" or (engine == "auto" and step.total_steps < WORTHWHILE_STEPS):
+    if engine == "eager" or (engine != "captured" and step.total_steps < WORTHWHILE_STEPS):
         return EagerEngine(step, loader)
     if not is_tested_torch():
         needs = f"needs torch {'.'.join(map(str, TESTED_TORCH))} or later, and this is {torch.__version__}"
@@ -68,8 +68,8 @@ def accelerate(
     from icone.cuda.graph import CapturedEngine
 
     pays = engine == "captured" or step.total_steps >= COMPILED_STEPS[len(loader.dataset.preparation.size)]
-    told = warn if engine == "auto" else None
-    ahead = compiler if engine == "auto" and options.compile_ahead else None
+    told = None if engine == "captured" else warn
+    ahead = compiler if engine == "ahead" else None
     return CapturedEngine(step, loader, context, told, compiled and pays, options, ahead)
 
 

@@ -30,10 +30,6 @@ class CudaOptions:
     """Use `HalvingMaxPool3d` behind that stem."""
     channels_last: bool = True
     """Lay out the weights of convolutions channels last."""
-    compile_ahead: bool = False
-    """Begin uncompiled, and go on compiled when another process has filled the compiler's cache; `--engine auto` only.
-    Without it a run that is compiled waits for the compiler before its first step. Off, because it was not measured on
-    a GPU yet, and because bits then depend on when the change comes."""
 
 
 ALL_ON = CudaOptions()

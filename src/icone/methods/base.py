@@ -29,6 +29,8 @@ class Setting:
     epochs: int = 100
     diversity_flops: float = math.inf
     """Floating-point operations that a step can afford for the diversity loss of the anchors."""
+    sampled_share: float = 1.0
+    """Share of them that sampled rows may take (`icone.recipe.SAMPLED_SHARE`)."""
     initial_scale: float = 1.0
     """By what the initial scales of anchors are multiplied (`icone.recipe.initial_scale`)."""
     sample_shape: tuple[int, ...] = ()

@@ -119,7 +119,10 @@ class IConE(Anchored):
         self.table.weight.requires_grad_(not freeze_anchors)
 
     def _affordable(self, shape: tuple[int, int], normalisation: str) -> Callable[[Tensor], Tensor]:
-        term = affordable_orthogonality(shape, self.setting.diversity_flops, normalisation=normalisation)
+        setting = self.setting
+        term = affordable_orthogonality(
+            shape, setting.diversity_flops, sampled_share=setting.sampled_share, normalisation=normalisation
+        )
         if rows := term.keywords.get("rows"):
             self.notes = (
                 f"all pairs of {shape[0]} anchors would take longer than the rest of a step on this device, so the "

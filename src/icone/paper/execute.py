@@ -164,6 +164,7 @@ def _finish(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
         **end._asdict(),
         metrics=measured.metrics,
         trace=measured.trace,
+        tested=measured.tested,
         notes=measured.notes,
         seconds=round(time.monotonic() - began, 3),
         train_seconds=round(measured.train_seconds, 3),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from icone.paper.results import TESTED
 from icone.paper.spec import Cell
 
 
@@ -25,7 +26,7 @@ def collect(cells: Sequence[Cell], table: pd.DataFrame) -> Results:
     if labels.empty:
         return Results(labels, labels)
     wanted = table[table["run"].isin(set(labels["key"]))].astype({"run": str, "metric": object})
-    about = ["run", "status", "reason", "seconds", "train_seconds", "peak_gb", "device", "notes"]
+    about = ["run", "status", "reason", "seconds", "train_seconds", "peak_gb", "device", "notes", *TESTED]
     heads = wanted.drop_duplicates("run")[about]
     final = wanted[wanted["epoch"].isna() & wanted["metric"].notna()]
     metrics = final.pivot_table(index="run", columns="metric", values="value", aggfunc="last")

@@ -16,6 +16,7 @@ from icone.config import PretrainConfig
 from icone.data.splits import minority_classes
 from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
 from icone.paper.outcome import Point
+from icone.paper.results import TESTED
 from icone.paper.spec import RunSpec
 from icone.paper.synthetic_measures import measure_synthetic
 from icone.run import Run, replacing
@@ -32,6 +33,7 @@ class Measured:
     metrics: dict[str, float] = field(default_factory=dict)
     trace: list[Point] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    tested: dict[str, str] = field(default_factory=dict)
     train_seconds: float = 0.0
     steps: int = 0
     step_seconds: float = 0.0
@@ -64,7 +66,7 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         metrics, trace, panels = measure_synthetic(run, spec)
         if config.seed == KEPT_SEED:
             _save(target, panels)
-        return Measured(metrics, trace, [], *time)
+        return Measured(metrics, trace, [], {}, *time)
     result = evaluate(
         run,
         data_root=config.data_root,
@@ -83,7 +85,17 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         metrics |= {f"{UNTRAINED}{name}": value for name, value in _values(result["untrained"]).items()}
     if config.seed == KEPT_SEED:
         _save(target, _light_features(run))
-    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], *time)
+    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], _tested(result), *time)
+
+
+def _tested(result: dict[str, Any]) -> dict[str, str]:
+    """Test samples and which of them the probes have right, in the words of `Outcome`; nothing without probes."""
+    if "tested" not in result:
+        return {}
+    right = {f"right_{name}": found for name, found in result["tested"]["right"].items()}
+    return {
+        name: found for name, found in {"test_labels": result["tested"]["labels"], **right}.items() if name in TESTED
+    }
 
 
 def _minority_recall(run: Run, per_class: dict[str, float]) -> float | None:

@@ -39,6 +39,9 @@ COLUMNS: dict[str, str] = {
     "host": "category",
     "finished": "category",
     "notes": "category",
+    "test_labels": "category",
+    "right_linear_probe": "category",
+    "right_knn_5": "category",
     "metric": "category",
     "epoch": "Int64",
     "value": "float64",
@@ -49,6 +52,8 @@ _FROM_CONFIG = (
     "source", "subset", "imbalance", "method", "batch_size", "views", "epochs", "lr", "encoder", "width", "recipe",
     "seed",
 )  # fmt: skip
+TESTED = ("test_labels", "right_linear_probe", "right_knn_5")
+"""Of `Outcome.tested`: what runs are compared by, sample by sample."""
 _SINCE_2: dict[str, Any] = {"steps": 0, "step_seconds": 0.0, "sample": None, "together": 1, "processes": 1}
 """What older outcomes do not tell."""
 
@@ -68,6 +73,7 @@ def rows_of(record: str, content: dict[str, Any]) -> list[dict[str, Any]]:
         **{name: outcome.get(name, unknown) for name, unknown in _SINCE_2.items()},
         "finished": outcome["finished"],
         "notes": "; ".join(outcome["notes"]) or None,
+        **{name: outcome.get("tested", {}).get(name) for name in TESTED},
         "peak_gb": outcome["peak_bytes"] / 1e9,
     }
     for name, value in run.items():

@@ -6,13 +6,15 @@ places are filled in:
     <!-- table FILE rows=method columns=batch_size metric=linear_probe method=IConE,SimCLR -->
     <!-- table FILE rows=recipe,batch_size metrics=linear_probe,knn_5 -->
     <!-- summary metric=linear_probe at=16 "Natural images=FILE" "Volumes=FILE" -->
+    <!-- compare FILE rows=method,batch_size to=IConE,1 metrics=linear_probe,knn_5 -->
     <!-- figure NAME.png metric=linear_probe "Natural images=FILE" "Volumes=FILE" -->
     {{ FILE linear_probe method=IConE batch_size=1 }}
 
 A cell is the mean ± standard deviation over seeds, "undefined" where a method has no loss, and – where nothing was
-measured. A table names its number of seeds. A figure shows the metric against the batch size, a panel per set, and is
-written into a folder beside the page, of the same name as the folder of the runs. The last form is one such cell within
-a sentence.
+measured. A table names its number of seeds. `compare` subtracts every other setting from the one named by `to`, seed by
+seed and sample by sample, with a 95 % interval (`icone.paper.paired`). A figure shows the metric against the batch
+size, a panel per set, and is written into a folder beside the page, of the same name as the folder of the runs. The
+last form is one such cell within a sentence.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ import pandas as pd
 
 from icone.errors import InputError, one_line
 from icone.evaluation.metrics import find_metric
+from icone.paper.paired import paired_difference
 from icone.run import replacing
 
 SOURCE = "page.md"
 HEADINGS = {"batch_size": "B", "k": "k"}
 MADE = "<!-- Made by `icone paper report`: edit {name}, and run it again. -->\n\n"
-_TABLE = re.compile(r"<!-- (table|summary) (.+?) -->", re.DOTALL)
+_TABLE = re.compile(r"<!-- (table|summary|compare) (.+?) -->", re.DOTALL)
 _FIGURE = re.compile(r"<!-- figure (.+?) -->", re.DOTALL)
 _VALUE = re.compile(r"\{\{ (.+?) \}\}")
 
@@ -56,7 +59,7 @@ def fill(text: str, folder: Path) -> str:
 
     def table(found: re.Match[str]) -> str:
         try:
-            return (_table if found[1] == "table" else _summary)(folder, shlex.split(found[2]))
+            return _KINDS[found[1]](folder, shlex.split(found[2]))
         except (KeyError, ValueError, OSError) as error:
             raise InputError(f"cannot fill {found[0]} in {folder / SOURCE}: {one_line(error)}") from error
 
@@ -162,6 +165,28 @@ def _summary(folder: Path, words: Sequence[str]) -> str:
         lines.append(line)
     headings = ["method", *(heading for title in sets for heading in (f"{title}: smallest B", f"B = {at}"))]
     return _markdown(headings, lines)
+
+
+def _compare(folder: Path, words: Sequence[str]) -> str:
+    """One setting against all others: differences in points, their intervals, and the seeds behind them."""
+    file, *rest = words
+    given = dict(word.split("=", 1) for word in rest)
+    by, to, metrics = (given.pop(name).split(",") for name in ("rows", "to", "metrics"))
+    runs = _read(folder, file, given)
+    runs = runs[runs["status"] == "done"]
+    settings = {tuple(map(str, key)): part for key, part in runs.groupby(by, sort=False)}
+    reference = settings.pop(tuple(to))
+    lines = []
+    for key, part in settings.items():
+        found = [paired_difference(reference, part, metric) for metric in metrics]
+        cells = [f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})" for one in found]
+        needed = ["–" if one.needed is None else str(one.needed) for one in found]
+        lines.append([*key, *cells, str(found[0].seeds), " / ".join(needed)])
+    titles = [f"{find_metric(metric).title}, difference" for metric in metrics]
+    return _markdown([*(HEADINGS.get(name, name) for name in by), *titles, "seeds", "seeds needed"], lines)
+
+
+_KINDS = {"table": _table, "summary": _summary, "compare": _compare}
 
 
 def _figure(folder: Path, words: Sequence[str], out: Path) -> str:

@@ -95,6 +95,7 @@ class RunSpec:
             c.width,
             c.method,
             c.options,
+            c.micro_batch,
             c.batch_size,
             c.views,
         )

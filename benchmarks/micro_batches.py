@@ -1,0 +1,57 @@
+"""What micro-batches give on real volumes: a batch of 16 at once, in pieces of 1, and a batch of 1, compared.
+
+    python benchmarks/micro_batches.py --data-root DIR --store runs/micro          # AdrenalMNIST3D 64³, 20 epochs
+    python benchmarks/micro_batches.py --smoke --store runs/micro-smoke            # generated volumes, seconds on a CPU
+
+`--batch-size 16 --micro-batch 1` has the memory of one sample and the gradient of 16. That is exact for encoders
+without BatchNorm; the 3D ResNet-18 has BatchNorm, whose statistics are then moving averages over micro-batches. So the
+comparison is made on that network. The probes are tested on the official test split. Run again, it redoes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tyro
+
+from icone.paper import Experiment, Grid, Options, run_experiment, show_experiment
+from icone.paper.spec import Cell
+from icone.process import configure_process
+
+VOLUMES = ("adrenalmnist3d@64",)
+EPOCHS = 20
+
+
+def grid(options: Options) -> list[Cell]:
+    """IConE and SimCLR at a batch of 16, in one piece and in pieces of 1; IConE at a batch of 1."""
+    settings = {"epochs": options.epochs or EPOCHS}
+    batches = Grid(
+        datasets=VOLUMES, methods=("icone", "simclr"), batch_sizes=(16,), seeds=3, settings=settings,
+        vary={"micro_batch": (None, 1)},
+    )  # fmt: skip
+    single = Grid(datasets=VOLUMES, batch_sizes=(1,), seeds=3, settings=settings, vary={"micro_batch": (None,)})
+    return [*batches(options), *single(options)]
+
+
+STUDY = Experiment(name="micro-batches", grid=grid)
+
+
+def main(store: Path, data_root: Path | None = None, seeds: int = 3, smoke: bool = False) -> None:
+    """Run what is missing, and print the table.
+
+    Args:
+        store: folder of the runs.
+        data_root: folder that holds the MedMNIST files.
+        seeds: seeds of every setting.
+        smoke: tiny networks on generated volumes, for one epoch.
+    """
+    configure_process()
+    options = Options(data_root=data_root, seeds=seeds, official_test=True)
+    if smoke:
+        options = Options(datasets=("synthetic:shapes@16x60",), encoder="resnet10_3d", width=0.125, epochs=1, seeds=1)
+    run_experiment(STUDY, store=store, options=options)
+    show_experiment(STUDY, store=store, options=options)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
