@@ -78,7 +78,7 @@ def measure(rows: Rows, seed: int, parts: dict[str, Any], options: Options) -> d
     """Train and evaluate one encoder."""
     train, labels = parts["train"]
     test, test_labels = parts["test"]
-    flops = float("inf") if rows == "all" else 6.0 * rows * len(train) * 128  # affords just so many rows
+    flops = float("inf") if rows == "all" else 4.0 * rows * len(train) * 128  # affords just so many rows
     run, console = Run(options.work / f"{rows}-{seed}"), Console(file=io.StringIO())
     chosen = partial(affordable_orthogonality, flops=flops)
     with patch("icone.methods.icone.affordable_orthogonality", lambda shape, _, **how: chosen(shape, **how)):

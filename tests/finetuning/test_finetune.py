@@ -118,7 +118,11 @@ def test_the_scores_are_those_of_the_predictions(run: Run, tmp_path: Path) -> No
     assert sorted(test) == sorted(set(said.index) - set(record["parts"]["train"]) - set(record["parts"]["val"]))
 
 
-def test_it_goes_on_where_it_was_killed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("state", ["saved when it is interrupted", "saved after every epoch", "never saved"])
+def test_it_goes_on_where_it_was_killed(state: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if state != "saved when it is interrupted":  # nothing is written by a process that is killed at once
+        monkeypatch.setattr("icone.finetuning.fit._StateKeeper.__exit__", lambda *_: None)
+        monkeypatch.setattr("icone.finetuning.fit.SAVE_SECONDS", 0.0 if "every" in state else float("inf"))
     settings: dict[str, Any] = {"epochs": 5, "patience": 5, "scratch": True, "val_fraction": 0.2}
     whole = finetune(run, tmp_path / "whole", **settings)
     count, begin = 0, Loader.begin

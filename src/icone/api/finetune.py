@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from icone import cuda
 from icone.api.build import (
     Given,
     autocast_dtype,
@@ -283,6 +284,8 @@ class _Work:
             classifier.start_head(features, targets, code.loss)
         classifier.freeze(freeze)
         classifier = classifier.to(pick_device(self.device))
+        if classifier.device.type == "cuda":
+            cuda.prepare_network(classifier)
         classifier.autocast_dtype = autocast_dtype(config, classifier.device)
         labels = self.parts.partition.labels
         task = Task(

@@ -1,4 +1,4 @@
-"""The loop of fine-tuning: epochs with a validation part, the best one kept, a state on disk after each."""
+"""The loop of fine-tuning: epochs with a validation part, the best one kept, a state on disk now and then."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ from icone.training.signals import watch_signals
 from icone.views import Views
 
 Row = dict[str, Any]
+
+SAVE_SECONDS = 30.0
+"""Seconds between two saved states, at the least. The state of a 3D ResNet-18 takes half a gigabyte, and an epoch with
+few labels less time than writing it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +97,9 @@ def fit(
     """Train until the validation part gets no better; what comes back holds the weights of the best epoch.
 
     AdamW of the recipe; the learning rate of the encoder is `rates.lr_scale` times that of the linear layer and falls
-    by `rates.layer_decay` from layer to layer; warm-up, then a cosine to zero. The state is saved after every epoch.
-    With `resume` the loop goes on after the last one, bit for bit as if it had never stopped.
+    by `rates.layer_decay` from layer to layer; warm-up, then a cosine to zero. The state is saved after an epoch if the
+    last one is `SAVE_SECONDS` old, and when the loop is interrupted or over. With `resume` the loop goes on after the
+    last saved epoch, bit for bit as if it had never stopped.
     """
     device = classifier.device
     loader = Loader(
@@ -116,12 +121,13 @@ def fit(
     )  # fmt: skip
     seed_random_numbers(config.seed, device)
     progress = _restore(loop, state_file) if resume and state_file.is_file() else Progress()
-    with display, watch_signals() as wish:
+    keeper = _StateKeeper(loop, state_file)
+    with display, watch_signals() as wish, keeper:
         display.start(len(progress.history) * loop.steps // epochs, loop.steps, epochs)
         while not progress.is_over(epochs, config.patience):
             row = loop.epoch(len(progress.history), display, lambda: wish.requested)
             progress.note(row, plain_state_dict(classifier))
-            _save(loop, progress, state_file)
+            keeper.keep(progress, over=progress.is_over(epochs, config.patience))
             after_epoch(progress.history)
             display.end_epoch(row)
     return progress
@@ -214,10 +220,32 @@ def _tensors(loop: _Loop) -> dict[str, Tensor]:
     }
 
 
-def _save(loop: _Loop, progress: Progress, path: Path) -> None:
-    tensors = {name: t.detach().clone() for name, t in _tensors(loop).items()}
-    best = {f"best/{name}": t for name, t in progress.best.items()}
-    write_tensors(path, {**tensors, **best}, {"history": progress.history, "best_epoch": progress.best_epoch})
+class _StateKeeper:
+    """Keeps a copy of the state after the last epoch, and writes it where that is due, or when the block is left."""
+
+    def __init__(self, loop: _Loop, path: Path) -> None:
+        self.loop, self.path = loop, path
+        self.written = time.monotonic()
+        self.unwritten: tuple[dict[str, Tensor], Row] | None = None
+
+    def __enter__(self) -> _StateKeeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._write()
+
+    def keep(self, progress: Progress, *, over: bool) -> None:
+        tensors = {name: t.detach().clone() for name, t in _tensors(self.loop).items()}
+        best = {f"best/{name}": t for name, t in progress.best.items()}
+        about = {"history": list(progress.history), "best_epoch": progress.best_epoch}
+        self.unwritten = {**tensors, **best}, about
+        if over or time.monotonic() - self.written >= SAVE_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
+        if self.unwritten is not None:
+            write_tensors(self.path, *self.unwritten)
+            self.unwritten, self.written = None, time.monotonic()
 
 
 def _restore(loop: _Loop, path: Path) -> Progress:

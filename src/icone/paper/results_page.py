@@ -8,13 +8,14 @@ places are filled in:
     <!-- summary metric=linear_probe at=16 "Natural images=FILE" "Volumes=FILE" -->
     <!-- compare FILE rows=method,batch_size to=IConE,1 metrics=linear_probe,knn_5 -->
     <!-- figure NAME.png metric=linear_probe "Natural images=FILE" "Volumes=FILE" -->
+    <!-- figure NAME.png "Natural images=FILE" -->
     {{ FILE linear_probe method=IConE batch_size=1 }}
 
 A cell is the mean ± standard deviation over seeds, "undefined" where a method has no loss, and – where nothing was
 measured. A table names its number of seeds. `compare` subtracts every other setting from the one named by `to`, seed by
 seed and sample by sample, with a 95 % interval (`icone.paper.paired`). A figure shows the metric against the batch
-size, a panel per set, and is written into a folder beside the page, of the same name as the folder of the runs. The
-last form is one such cell within a sentence.
+size, a panel per set; without a metric linear probe, kNN-5 and RankMe of one set. It is written into a folder beside the
+page, of the same name as the folder of the runs. The last form is one such cell within a sentence.
 """
 
 from __future__ import annotations
@@ -190,17 +191,18 @@ _KINDS = {"table": _table, "summary": _summary, "compare": _compare}
 
 
 def _figure(folder: Path, words: Sequence[str], out: Path) -> str:
-    """The metric of every method against the batch size, a panel per set."""
-    from icone.paper.accuracy_figures import per_dataset_figure
+    """The metric of every method against the batch size, a panel per set; or three metrics of one set."""
+    from icone.paper.accuracy_figures import per_dataset_figure, three_metrics_figure
 
     name, *rest = words
     given = dict(word.split("=", 1) for word in rest)
-    metric = given.pop("metric")
+    metric = given.pop("metric", None)
     runs = pd.concat([_read(folder, file, {}).assign(dataset=title) for title, file in given.items()])
-    figure = per_dataset_figure(runs, metric)
+    figure = three_metrics_figure(runs) if metric is None else per_dataset_figure(runs, metric)
+    shown = "Linear probe, kNN-5 and RankMe" if metric is None else find_metric(metric).title
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / name, dpi=150)
-    return f"![{find_metric(metric).title} against the batch size]({folder.name}/{name})"
+    return f"![{shown} against the batch size]({folder.name}/{name})"
 
 
 def _bold(title: str) -> str:
