@@ -126,6 +126,9 @@ def test_a_supervised_run_is_not_tested_on_the_labels_it_was_taught(tmp_path: Pa
     assert "official test split" in tested["data"]["note"]
     assert (tested["data"]["train"], tested["data"]["test"]) == (60, 60)
     assert "linear_probe" in tested["trained"]
+    marks = tested["tested"]["right"]["linear_probe"]
+    assert marks.count("1") / len(marks) == pytest.approx(tested["trained"]["linear_probe"]["accuracy"])
+    assert len(marks) == len(tested["tested"]["labels"].split()) == 60
     assert TAUGHT not in tested["verdict"]["headline"]
 
 

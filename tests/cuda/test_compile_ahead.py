@@ -264,7 +264,7 @@ def test_a_run_that_goes_on_compiled_is_the_eager_run(
     succeeded = CompilerProcess.succeeded
     monkeypatch.setattr(CompilerProcess, "succeeded", patient)
     monkeypatch.setattr(CapturedEngine, "_go_on_compiled", noted)
-    eager, switched = (pretrain(**settings, engine=engine, out=tmp_path / engine) for engine in ("eager", "auto"))
+    eager, switched = (pretrain(**settings, engine=engine, out=tmp_path / engine) for engine in ("eager", "ahead"))
     torch.testing.assert_close(losses(switched), losses(eager), rtol=1e-3, atol=1e-3)
     assert compiled == [2]
     said = capsys.readouterr().out

@@ -58,6 +58,9 @@ def test_outcomes_of_all_kinds(store: Store, spec: MakeSpec, tmp_path: Path) -> 
     outcome = execute_one(good, store.run_folder(good.key), CPU)
     assert outcome.status == "done", outcome.reason
     assert {"linear_probe", "knn_5", "rankme", "alignment", "loss"} <= outcome.metrics.keys()
+    assert set(outcome.tested) == {"test_labels", "right_linear_probe", "right_knn_5"}
+    share = outcome.tested["right_linear_probe"].count("1") / len(outcome.tested["test_labels"].split())
+    assert share == pytest.approx(outcome.metrics["linear_accuracy"])
     assert outcome.train_seconds < outcome.seconds
     assert outcome.peak_bytes > 1e8
     assert {path.name for path in store.run_folder(good.key).iterdir()} == {"executions", "features.npz"}

@@ -11,11 +11,12 @@ places are filled in:
     <!-- figure NAME.png "Natural images=FILE" -->
     {{ FILE linear_probe method=IConE batch_size=1 }}
 
-A cell is the mean ± standard deviation over seeds, "undefined" where a method has no loss, and – where nothing was
-measured. A table names its number of seeds. `compare` subtracts every other setting from the one named by `to`, seed by
-seed and sample by sample, with a 95 % interval (`icone.paper.paired`). A figure shows the metric against the batch
-size, a panel per set; without a metric linear probe, kNN-5 and RankMe of one set. It is written into a folder beside the
-page, of the same name as the folder of the runs. The last form is one such cell within a sentence.
+A cell is the mean ± standard deviation over seeds, "undefined" where a method has no loss, "out of memory" where a step
+did not fit, and – where nothing was measured. A table names its number of seeds. `compare` subtracts every other
+setting from the one named by `to`, seed by seed and sample by sample, with a 95 % interval (`icone.paper.paired`). A
+figure shows the metric against the batch size, a panel per set; without a metric linear probe, kNN-5 and RankMe of one
+set. It is written into a folder beside the page, of the same name as the folder of the runs. The last form is one such
+cell within a sentence.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from icone.paper.paired import paired_difference
 from icone.run import replacing
 
 SOURCE = "page.md"
-HEADINGS = {"batch_size": "B", "k": "k"}
+HEADINGS = {"batch_size": "B", "k": "k", "n": "N"}
 MADE = "<!-- Made by `icone paper report`: edit {name}, and run it again. -->\n\n"
 _TABLE = re.compile(r"<!-- (table|summary|compare) (.+?) -->", re.DOTALL)
 _FIGURE = re.compile(r"<!-- figure (.+?) -->", re.DOTALL)
@@ -82,6 +83,8 @@ def cell(runs: pd.DataFrame, metric: str) -> str:
     ('55.0 ± 7.1', 'undefined')
     """
     values = runs[metric].dropna()
+    if values.empty and "out_of_memory" in runs and (runs["out_of_memory"] == 1).any():
+        return "out of memory"
     if values.empty:
         return "undefined" if len(runs) and (runs["status"] == "undefined").all() else "–"
     if runs["seed"].duplicated().any():

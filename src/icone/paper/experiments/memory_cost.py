@@ -177,8 +177,9 @@ def growth_figure(runs: pd.DataFrame) -> Figure:
 
 
 def _present(scene: Scene) -> Presentation:
-    """Peak memory and wall clock."""
-    runs = scene.runs
+    """Peak memory and wall clock, of the kinds of steps that were measured: a store may be shown on another machine."""
+    measured = scene.runs["kind"].isin(scene.runs["kind"][scene.runs["status"] != "missing"])
+    runs = scene.runs[measured] if measured.any() else scene.runs
     return Presentation(
         [memory_table(runs), time_table(runs)],
         {
