@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 STORE = Path("runs/paper")
 FAILED_RUNS = 1
 """Exit code of a sweep in which a run failed or could not be finished."""
+TIME_IS_UP = 75
+"""Exit code of a sweep that has reached its time limit with runs left: the same command goes on (EX_TEMPFAIL)."""
 SHOWN_PROBLEMS = 10
 
 
@@ -74,7 +76,7 @@ class PaperList(Stored):
 class PaperRun(Stored):
     """Run what is missing of some experiments.
 
-    Run again, it redoes nothing. The exit code is 1 where a run failed.
+    Run again, it redoes nothing. The exit code is 1 where a run failed, and 75 where --max-minutes left runs to do.
     """
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
@@ -83,6 +85,9 @@ class PaperRun(Stored):
     """Say what would run, and how long that takes on this device; run and write nothing."""
     retry_failed: bool = False
     """Run failed runs again."""
+    max_minutes: float | None = None
+    """Stop after this many minutes: nothing starts that would not end in time, what is running is saved, and the same
+    command goes on."""
     engine: Literal["local", "ray"] = "local"
     """local: worker processes on this machine; ray: tasks on a Ray cluster."""
     device: str = "auto"
@@ -113,7 +118,7 @@ class PaperRun(Stored):
         if self.dry_run:
             store, device, options = self.open_store(), self._device_name() if here else None, self.chosen()
             plan = plan_sweep(self.experiments, options, store, console, self.retry_failed, here, device)
-            announce(plan, self.experiments, options, store, console, device, self.side_by_side)
+            announce(plan, self.experiments, options, store, console, device, self.side_by_side, self.max_minutes)
             _say_notes(store, console)
             _say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
             return
@@ -121,7 +126,7 @@ class PaperRun(Stored):
         engine = self._engine(store)
         tally = sweep(
             self.experiments, self.chosen(), store, engine, console, self.retry_failed, data_is_here=here,
-            device=self._device_name() if here else None, together=self.side_by_side,
+            device=self._device_name() if here else None, together=self.side_by_side, max_minutes=self.max_minutes,
         )  # fmt: skip
         words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
         words += ["--store", str(self.store)] if self.store else []
@@ -132,12 +137,17 @@ class PaperRun(Stored):
             _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
         unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
         unfinished += f", {tally.left_out} left out" if tally.left_out else ""
+        unfinished += f", {tally.postponed} left for the next time" if tally.postponed else ""
         again = "; --retry-failed runs the failed ones again" if tally.failed else ""
         _say(
             console,
             f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
             f"{tally.failed} failed{unfinished}{again}  (next: {shlex.join(['icone', 'paper', 'show', *words])})",
         )
+        if tally.postponed:
+            limit = f"{self.max_minutes:g} minutes"
+            _say(console, f"the rest did not fit into {limit}: what was begun is saved, and the same command goes on")
+            raise SystemExit(TIME_IS_UP)
         if tally.problems:
             raise SystemExit(FAILED_RUNS)
 
