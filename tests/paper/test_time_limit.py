@@ -69,7 +69,7 @@ class UntilItTrains(TimeLimit):
 
 
 def test_at_the_limit_states_are_saved_and_the_next_call_goes_on(store: Store, spec: MakeSpec) -> None:
-    one, other = spec(0, epochs=400), spec(1)
+    one, other = spec(0, epochs=150), spec(1)
     seen: list[str] = []
     tasks = [Task(one), Task(other)]
     LocalEngine(store, CPU, workers=1).run(tasks, lambda event: seen.append(event.kind), UntilItTrains(store, one.key))
@@ -77,7 +77,7 @@ def test_at_the_limit_states_are_saved_and_the_next_call_goes_on(store: Store, s
     assert store.records() == []
     state = store.run_folder(one.key) / "training"
     epochs = len((state / "history.jsonl").read_text().splitlines())
-    assert 0 < epochs < 400
+    assert 0 < epochs < 150
     assert any((state / "state").iterdir())
     assert not store.run_folder(other.key).exists()
     LocalEngine(store, CPU, workers=1).run([Task(one, begun=True), Task(other)], lambda event: None)

@@ -6,20 +6,21 @@ import dataclasses
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 from rich.console import Console
 
 from icone.errors import InputError, optional
 from icone.paper.options import Options
+from icone.paper.transfer_verbs import STORE, PaperExport, PaperImport, say_notes
+from icone.terminal import say
 from icone.validation import check_settings
 
 if TYPE_CHECKING:
     from icone.paper.engines.events import SweepEngine
     from icone.paper.store import Store
 
-STORE = Path("runs/paper")
 FAILED_RUNS = 1
 """Exit code of a sweep in which a run failed or could not be finished."""
 TIME_IS_UP = 75
@@ -69,7 +70,7 @@ class PaperList(Stored):
 
         store = self.open_store()
         console.print(listing_table(experiment_lines(self.chosen(), store)))
-        _say_notes(store, console)
+        say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +120,8 @@ class PaperRun(Stored):
             store, device, options = self.open_store(), self._device_name() if here else None, self.chosen()
             plan = plan_sweep(self.experiments, options, store, console, self.retry_failed, here, device)
             announce(plan, self.experiments, options, store, console, device, self.side_by_side, self.max_minutes)
-            _say_notes(store, console)
-            _say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
+            say_notes(store, console)
+            say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
             return
         store = self.open_store().create()
         engine = self._engine(store)
@@ -130,23 +131,23 @@ class PaperRun(Stored):
         )  # fmt: skip
         words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
         words += ["--store", str(self.store)] if self.store else []
-        _say_notes(store, console)
+        say_notes(store, console)
         for problem in tally.problems[:SHOWN_PROBLEMS]:
-            _say(console, problem)
+            say(console, problem)
         if len(tally.problems) > SHOWN_PROBLEMS:
-            _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
+            say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
         unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
         unfinished += f", {tally.left_out} left out" if tally.left_out else ""
         unfinished += f", {tally.postponed} left for the next time" if tally.postponed else ""
         again = "; --retry-failed runs the failed ones again" if tally.failed else ""
-        _say(
+        say(
             console,
             f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
             f"{tally.failed} failed{unfinished}{again}  (next: {shlex.join(['icone', 'paper', 'show', *words])})",
         )
         if tally.postponed:
             limit = f"{self.max_minutes:g} minutes"
-            _say(console, f"the rest did not fit into {limit}: what was begun is saved, and the same command goes on")
+            say(console, f"the rest did not fit into {limit}: what was begun is saved, and the same command goes on")
             raise SystemExit(TIME_IS_UP)
         if tally.problems:
             raise SystemExit(FAILED_RUNS)
@@ -205,7 +206,7 @@ class PaperShow(Stored):
         else:
             out = out or store.folder / "figures"
         show(self.experiments, self.chosen(), store, out, console)
-        _say_notes(store, console)
+        say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,41 +231,36 @@ class PaperReport(Stored):
 
         check_target(self.out)
         if self.runs is not None:
-            _say(console, f"written to {write_page(self.runs, self.out)}")
+            say(console, f"written to {write_page(self.runs, self.out)}")
             return
         store = self.open_store()
-        _say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
-        _say_notes(store, console)
+        say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
+        say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """The paper's tables and figures: list them, run them, show them."""
+    """The paper's tables and figures: list them, run them, show them, carry their runs to another machine."""
 
     verb: tyro.conf.OmitSubcommandPrefixes[
         Annotated[PaperList, tyro.conf.subcommand("list")]
         | Annotated[PaperRun, tyro.conf.subcommand("run")]
         | Annotated[PaperShow, tyro.conf.subcommand("show")]
         | Annotated[PaperReport, tyro.conf.subcommand("report")]
+        | Annotated[PaperExport, tyro.conf.subcommand("export")]
+        | Annotated[PaperImport, tyro.conf.subcommand("import")]
     ]
-    VERBS: ClassVar[dict[str, type[Stored]]] = {
+    VERBS: ClassVar[dict[str, type[Any]]] = {
         "list": PaperList,
         "run": PaperRun,
         "show": PaperShow,
         "report": PaperReport,
+        "export": PaperExport,
+        "import": PaperImport,
     }
 
     def run(self, console: Console) -> None:
-        if not isinstance(self.verb, PaperList):
+        if not isinstance(self.verb, (PaperList, PaperExport, PaperImport)):
             with optional("paper", "icone paper"):
                 import matplotlib  # noqa: F401  # which all others come to, sooner or later
         self.verb.run(console)
-
-
-def _say_notes(store: Store, console: Console) -> None:
-    for note in store.notes:
-        _say(console, f"note: {note}")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -31,7 +31,8 @@ def run_experiment(
     """Run what is missing of an experiment in a store, on this machine; the same call again redoes nothing.
 
     After `max_minutes` the states of what is running are saved, and `Tally.postponed` counts what is left: the same
-    call goes on. In a script this belongs under `if __name__ == "__main__":`, because worker processes import the script.
+    call goes on. In a script this belongs under `if __name__ == "__main__":`, because worker processes import the
+    script.
     """
     place = Store(store).create()
     found = pick_device(device)
