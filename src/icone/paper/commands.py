@@ -60,16 +60,18 @@ class PaperList(Stored):
     """
 
     def run(self, console: Console) -> None:
+        from icone.paper.listing_cache import recall
         from icone.paper.listing_table import listing_table, stored_listing
 
-        stored = stored_listing(self.chosen(), self.folder() / "outcomes")
+        options, folder = self.chosen(), self.folder()
+        stored = stored_listing(options, folder / "outcomes") or recall(options, folder)
         if stored is not None:
             console.print(listing_table(stored))
             return
         from icone.paper.listing import experiment_lines
 
         store = self.open_store()
-        console.print(listing_table(experiment_lines(self.chosen(), store)))
+        console.print(listing_table(experiment_lines(options, store)))
         say_notes(store, console)
 
 
@@ -111,6 +113,7 @@ class PaperRun(Stored):
     """Keep the trained encoders; without this a run leaves metrics and, for the first seed, features."""
 
     def run(self, console: Console) -> None:
+        from icone.paper.listing import experiment_lines
         from icone.paper.sweep import announce, plan_sweep, sweep
 
         if not self.experiments:
@@ -129,6 +132,7 @@ class PaperRun(Stored):
             self.experiments, self.chosen(), store, engine, console, self.retry_failed, data_is_here=here,
             device=self._device_name() if here else None, together=self.side_by_side, max_minutes=self.max_minutes,
         )  # fmt: skip
+        experiment_lines(Options(smoke=self.smoke), store)  # so that `list` answers at once
         words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
         words += ["--store", str(self.store)] if self.store else []
         say_notes(store, console)
