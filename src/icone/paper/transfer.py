@@ -26,6 +26,7 @@ from icone.paper.spec import RunSpec, spec_from_json
 from icone.paper.store import Store
 from icone.recipe import RECIPE_VERSION
 from icone.run import replacing
+from icone.validation import user_path
 
 FORMAT = 1
 ABOUT, RUNS, REQUESTS, FEATURE_FOLDER = "about.json", "runs.jsonl", "requests/", "features/"
@@ -89,55 +90,72 @@ def export_runs(store: Store | str | Path, out: str | Path, *, features: bool = 
 def import_runs(store: Store | str | Path, sources: Iterable[str | Path]) -> dict[str, Imported]:
     """Take the finished runs of files of `export_runs`, or of other stores, into a store; what it knows stays.
 
-    A source that is damaged is refused before anything of it is taken. The result counts by source.
+    All sources are read and checked before anything is written. The result counts by source.
     """
-    store = _opened(store).create()
-    counts = {}
-    for source in map(Path, sources):
-        if source.is_dir():
-            counts[str(source)] = _from_store(store, Store(source))
-        else:
-            counts[str(source)] = _from_file(store, source)
+    store = _opened(store)
+    paths = [user_path(source) for source in sources]
+    contents = [_read_store(path) if path.is_dir() else _read_file(path) for path in paths]
+    store.create()
+    for content in contents:
+        added = _take(store, content.runs, content.count)
+        for key, features in content.features(added):
+            with replacing(store.run_folder(key) / FEATURES) as temporary:
+                temporary.write_bytes(features)
+            content.count.features += 1
+        _take_requests(store, content.requests, content.count)
+        store.notes.update(content.notes)
     store.results()
-    return counts
+    return {str(path): content.count for path, content in zip(paths, contents, strict=True)}
+
+
+class _Content(NamedTuple):
+    """What a source holds, checked."""
+
+    runs: list[_Carried]
+    requests: dict[str, Any]
+    count: Imported
+    features: Callable[[list[str]], Iterator[tuple[str, bytes]]]
+    """Of these runs, what pictures are drawn from, one after the other; it is read later without pickle."""
+    notes: dict[str, None]
 
 
 def _opened(store: Store | str | Path) -> Store:
     return store if isinstance(store, Store) else Store(store)
 
 
-def _from_store(store: Store, other: Store) -> Imported:
+def _read_store(folder: Path) -> _Content:
+    other, count = Store(folder), Imported()
     if not other.outcomes.is_dir():
-        raise InputError(f"{other.folder} is not a store: it has no folder outcomes")
-    count = Imported()
+        raise InputError(f"{folder} is not a store: it has no folder outcomes")
     contents = ((record.key, other.content(record)) for record in sorted(other.last_records().values()))
-    carried = [run for key, content in contents if content and (run := _carried(key, content, count, other.folder))]
-    added = _take(store, carried, count)
-    there = {key: path for key in added if (path := other.run_folder(key) / FEATURES).is_file()}
-    _take_features(store, there, lambda key: there[key].read_bytes(), count)
+    runs = [run for key, content in contents if content and (run := _carried(key, content, count, folder))]
     requests = {name: options for name in EXPERIMENTS if (options := other.remembered(name)) is not None}
-    _take_requests(store, requests, count)
-    store.notes.update(other.notes)
-    return count
+
+    def features(keys: list[str]) -> Iterator[tuple[str, bytes]]:
+        yield from ((k, path.read_bytes()) for k in keys if (path := other.run_folder(k) / FEATURES).is_file())
+
+    return _Content(runs, requests, count, features, other.notes)
 
 
-def _from_file(store: Store, path: Path) -> Imported:
+def _read_file(path: Path) -> _Content:
     count = Imported()
     with _reading(path), zipfile.ZipFile(path) as archive:
         _check_about(json.loads(archive.read(ABOUT)), path)
-        carried = [run for key, content in _lines(archive, path) if (run := _carried(key, content, count, path))]
-        names = set(archive.namelist())
+        runs = [run for key, content in _lines(archive, path) if (run := _carried(key, content, count, path))]
+        entries = set(archive.namelist())
         requests = {
             name: json.loads(archive.read(entry))
             for name in EXPERIMENTS
-            if (entry := f"{REQUESTS}{name}.json") in names
+            if (entry := f"{REQUESTS}{name}.json") in entries
         }
-    added = _take(store, carried, count)
-    there = {key: name for key in added if (name := f"{FEATURE_FOLDER}{key}/{FEATURES}") in names}
-    with _reading(path), zipfile.ZipFile(path) as archive:
-        _take_features(store, there, lambda key: archive.read(there[key]), count)
-    _take_requests(store, requests, count)
-    return count
+
+    def features(keys: list[str]) -> Iterator[tuple[str, bytes]]:
+        with _reading(path), zipfile.ZipFile(path) as archive:
+            for key in keys:
+                if (entry := f"{FEATURE_FOLDER}{key}/{FEATURES}") in entries:
+                    yield key, archive.read(entry)
+
+    return _Content(runs, requests, count, features, {})
 
 
 @contextlib.contextmanager
@@ -198,14 +216,6 @@ def _take(store: Store, carried: Iterable[_Carried], count: Imported) -> list[st
         count.added += 1
         added.append(run.key)
     return added
-
-
-def _take_features(store: Store, keys: Iterable[str], read: Callable[[str], bytes], count: Imported) -> None:
-    """What pictures are drawn from, one run after the other; it is read later without pickle."""
-    for key in keys:
-        with replacing(store.run_folder(key) / FEATURES) as temporary:
-            temporary.write_bytes(read(key))
-        count.features += 1
 
 
 def _take_requests(store: Store, requests: dict[str, Any], count: Imported) -> None:
