@@ -20,6 +20,7 @@ from icone.validation import check_settings
 if TYPE_CHECKING:
     from icone.paper.engines.events import SweepEngine
     from icone.paper.store import Store
+    from icone.paper.sweep import Tally
 
 FAILED_RUNS = 1
 """Exit code of a sweep in which a run failed or could not be finished."""
@@ -133,9 +134,14 @@ class PaperRun(Stored):
             device=self._device_name() if here else None, together=self.side_by_side, max_minutes=self.max_minutes,
         )  # fmt: skip
         experiment_lines(Options(smoke=self.smoke), store)  # so that `list` answers at once
-        words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
-        words += ["--store", str(self.store)] if self.store else []
         say_notes(store, console)
+        self._say_tally(tally, console)
+        if tally.postponed:
+            raise SystemExit(TIME_IS_UP)
+        if tally.problems:
+            raise SystemExit(FAILED_RUNS)
+
+    def _say_tally(self, tally: Tally, console: Console) -> None:
         for problem in tally.problems[:SHOWN_PROBLEMS]:
             say(console, problem)
         if len(tally.problems) > SHOWN_PROBLEMS:
@@ -144,17 +150,17 @@ class PaperRun(Stored):
         unfinished += f", {tally.left_out} left out" if tally.left_out else ""
         unfinished += f", {tally.postponed} left for the next time" if tally.postponed else ""
         again = "; --retry-failed runs the failed ones again" if tally.failed else ""
+        words = ["icone", "paper", "show", *self.experiments, *(["--smoke"] if self.smoke else [])]
+        words += ["--store", str(self.store)] if self.store else []
+        following = "" if tally.postponed else f"  (next: {shlex.join(words)})"
         say(
             console,
             f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
-            f"{tally.failed} failed{unfinished}{again}  (next: {shlex.join(['icone', 'paper', 'show', *words])})",
+            f"{tally.failed} failed{unfinished}{again}{following}",
         )
         if tally.postponed:
             limit = f"{self.max_minutes:g} minutes"
             say(console, f"the rest did not fit into {limit}: what was begun is saved, and the same command goes on")
-            raise SystemExit(TIME_IS_UP)
-        if tally.problems:
-            raise SystemExit(FAILED_RUNS)
 
     def _device_name(self) -> str:
         from icone.api.build import pick_device

@@ -5,6 +5,7 @@
     runs/KEY/                   what an unfinished run needs to go on; afterwards what pictures need
     claims/KEY                  locked by the process that executes the run
     requests/EXPERIMENT.json    the options an experiment was last run with
+    listing.json                what `icone paper list` found out (`icone.paper.listing_cache`)
 
 Several sweeps may share a store: a run is executed under its claim, which the system releases when the process ends,
 however it ends. Listing needs the names in outcomes/ and one Parquet file, whatever the number of runs. What does not

@@ -97,15 +97,15 @@ def import_runs(store: Store | str | Path, sources: Iterable[str | Path]) -> dic
     contents = [_read_store(path) if path.is_dir() else _read_file(path) for path in paths]
     store.create()
     for content in contents:
-        added = _take(store, content.runs, content.count)
+        added = _take(store, content.runs, content.tally)
         for key, features in content.features(added):
             with replacing(store.run_folder(key) / FEATURES) as temporary:
                 temporary.write_bytes(features)
-            content.count.features += 1
-        _take_requests(store, content.requests, content.count)
+            content.tally.features += 1
+        _take_requests(store, content.requests, content.tally)
         store.notes.update(content.notes)
     store.results()
-    return {str(path): content.count for path, content in zip(paths, contents, strict=True)}
+    return {str(path): content.tally for path, content in zip(paths, contents, strict=True)}
 
 
 class _Content(NamedTuple):
@@ -113,7 +113,7 @@ class _Content(NamedTuple):
 
     runs: list[_Carried]
     requests: dict[str, Any]
-    count: Imported
+    tally: Imported
     features: Callable[[list[str]], Iterator[tuple[str, bytes]]]
     """Of these runs, what pictures are drawn from, one after the other; it is read later without pickle."""
     notes: dict[str, None]
