@@ -24,7 +24,7 @@ def test_what_fits_starts_and_estimates_learn(spec: MakeSpec) -> None:
     assert limit.how_many(tasks) == 2  # 600 s, of which each takes 240
     assert limit.how_many(tasks, processes=2) == 1
     limit.learn(Event("finished", tasks[0].spec, Outcome(status="done", seconds=60.0)))
-    assert limit.how_many(tasks) == 4  # four times as fast as estimated
+    assert limit.how_many(tasks) == 4  # faster than estimated
     now[0] = 559.0
     assert limit.how_many(tasks) == 0
     assert not limit.is_longer_than_any(tasks)  # the next call has time for it

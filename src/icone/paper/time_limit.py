@@ -12,6 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from icone.paper.engines.events import Event, Task
 
+TRUST = 60.0
+"""Seconds for which estimates count as right before what runs took corrects them: the first run of a process also takes
+the imports, which says nothing about the others."""
+
 
 class TimeLimit:
     """The time that a sweep has, and the estimates of its runs; without minutes there is no limit."""
@@ -45,7 +49,7 @@ class TimeLimit:
 
     def need(self, tasks: Sequence[Task], processes: int = 1) -> float:
         """Seconds until these tasks have ended, as one group, where so many processes share the device."""
-        factor = self._taken / self._estimated if self._estimated else 1.0
+        factor = (self._taken + TRUST) / (self._estimated + TRUST)
         return factor * processes * sum(self.expected.get(task.spec.key, 0.0) for task in tasks)
 
     def how_many(self, group: Sequence[Task], processes: int = 1) -> int:

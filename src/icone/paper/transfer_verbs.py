@@ -36,7 +36,7 @@ class PaperExport:
     store: Path = STORE
     """The sweep's folder."""
     features: bool = False
-    """With what maps are drawn from, about a thousand times as large (umap, synthetic)."""
+    """With what the maps of `umap` and the pictures of `synthetic` are drawn from, which is many times as large."""
     debug: bool = False
     """Show the traceback of an error."""
 
