@@ -161,6 +161,8 @@ class PaperRun(Stored):
         if tally.postponed:
             limit = f"{self.max_minutes:g} minutes"
             say(console, f"the rest did not fit into {limit}: what was begun is saved, and the same command goes on")
+            if not tally.executed:
+                say(console, "no run has ended in this time: should that happen again and again, give it more")
 
     def _device_name(self) -> str:
         from icone.api.build import pick_device
