@@ -68,6 +68,8 @@ VERBS: dict[str, Callable[[str, str], list[str]]] = {
     "figures": lambda bad, run: ["figures", bad],
     "figures --out": lambda bad, run: ["figures", run, "--names", "spectrum", "--out", bad],
     "demo --out": lambda bad, run: ["demo", "--out", bad],
+    "paper export": lambda bad, run: ["paper", "export", bad, "--store", run],
+    "paper import": lambda bad, run: ["paper", "import", bad, "--store", "new"],
     "paper run --store": lambda bad, run: ["paper", "run", "synthetic", "--smoke", "--store", bad],
 }
 

@@ -37,7 +37,17 @@ def test_help_fits_into_80_columns_and_ends_with_examples(
     if kind is not None and kind is not Paper:  # every flag that tyro takes is shown
         flags = {field.name.replace("_", "-") for field in dataclasses.fields(kind)} - {"pipeline"}
         shown = "\n".join(lines)
-        positional = {"source", "names", "run-folder", "run-folders", "folder", "name", "experiments"}
+        positional = {
+            "source",
+            "sources",
+            "names",
+            "run-folder",
+            "run-folders",
+            "folder",
+            "name",
+            "experiments",
+            "file",
+        }
         assert all(f"--{flag}" in shown for flag in flags - positional)
 
 

@@ -135,6 +135,7 @@ RANGES: dict[str, Rule] = {
     "geometry_instances": at_least(0, 10**9),
     "side_by_side": at_least(1, 1024),
     "gpus_per_run": above(0, 1024),
+    "max_minutes": above(0, 1_000_000),
     "cpus_per_run": above(0, 1024),
 }
 """Allowed values by name; a setting of the same name means the same in every verb."""

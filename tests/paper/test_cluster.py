@@ -18,6 +18,7 @@ from icone.paper.execute import ExecutionSettings, execute_one
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
+from icone.paper.time_limit import TimeLimit
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'icone[cluster]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -190,3 +191,19 @@ def test_a_run_gets_the_share_of_a_gpu_that_it_needs(
     assert engine._share(Task(large)) == 1
     assert RayEngine(store, ExecutionSettings(device="cuda"), gpus_per_run=0.5)._share(Task(large)) == 0.5
     assert RayEngine(store, CPU)._share(Task(large)) == 0
+
+
+def test_what_fits_into_the_time_is_submitted_first(spec: MakeSpec) -> None:
+    now = [0.0]
+    long, short = Task(spec(0)), Task(spec(1))
+    engine = RayEngine.__new__(RayEngine)
+    engine.limit = TimeLimit(1, {long.spec.key: 61.0, short.spec.key: 50.0}, clock=lambda: now[0])
+    engine.queue = [long, short]
+    assert [engine._next_task(), engine._next_task(), engine._next_task()] == [short, long, None]
+    engine.queue = [short, long]
+    now[0] = 30.0
+    assert [engine._next_task(), engine._next_task()] == [long, None]
+    assert engine.queue == [short]
+    now[0] = 60.0
+    engine.queue = [short._replace(begun=True), long]
+    assert engine._next_task() is None

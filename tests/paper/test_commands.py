@@ -16,6 +16,7 @@ from icone.paper.execute import ExecutionSettings
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
+from icone.paper.time_limit import TimeLimit
 
 Out = pytest.CaptureFixture[str]
 
@@ -86,7 +87,7 @@ class Here:
     def learn(self, spec: RunSpec, peak_bytes: int) -> None:
         pass
 
-    def run(self, tasks: Sequence[Task], observe: Observe) -> None:
+    def run(self, tasks: Sequence[Task], observe: Observe, limit: object) -> None:
         for task in tasks:
             observe(self.act(self.store, task))
 
@@ -160,6 +161,29 @@ def test_lost_runs_are_unfinished_and_the_same_command_goes_on(
     assert "0 failed, 8 unfinished" in said
     sweep_with(succeed, monkeypatch)
     assert main(words) == 0
+
+
+def test_a_sweep_that_ends_at_its_time_limit_says_so_by_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    class UntilTheLimit(Here):
+        """The clock stands still until three runs have ended."""
+
+        def run(self, tasks: Sequence[Task], observe: Observe, limit: object) -> None:
+            assert isinstance(limit, TimeLimit)
+            assert limit.expected.keys() == {task.spec.key for task in tasks}
+            super().run(tasks[:3] if limit.seconds == 90 else tasks, observe, limit)
+
+    words = [*RUN, "--store", str(tmp_path)]
+    monkeypatch.setattr(PaperRun, "_engine", lambda self, store: UntilTheLimit(store, succeed))
+    assert main([*words, "--max-minutes", "1.5"]) == 75
+    said = " ".join(capsys.readouterr().out.split())
+    assert "3 runs executed; in all 3 done, 0 undefined, 0 failed, 5 left for the next time" in said
+    assert "did not fit into 1.5 minutes" in said
+    assert main([*words, "--max-minutes", "60"]) == 0
+    assert "5 runs executed; in all 8 done" in capsys.readouterr().out
+    assert main([*words, "--max-minutes", "0"]) == 2
+    assert "--max-minutes must be above 0" in capsys.readouterr().err
 
 
 def test_a_full_disk_stops_the_sweep_and_the_same_command_goes_on(

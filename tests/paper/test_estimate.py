@@ -95,19 +95,29 @@ def test_only_as_many_runs_as_there_are_seeds_train_side_by_side() -> None:
 
 
 def test_time_left_goes_by_work_and_not_by_runs(spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of 10 expected seconds took 20: the one of 100 seconds that is left takes 200."""
+    """A run of 1000 expected seconds took 2000: the one of 10,000 seconds that is left takes nearly 20,000."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    expected = {spec(0).key: 10.0, spec(1).key: 100.0}
+    expected = {spec(0).key: 1000.0, spec(1).key: 10_000.0}
     view = LiveView(Console(file=io.StringIO()), 2, {"done": 0, "undefined": 0, "failed": 0}, Path(), expected)
-    assert view.seconds_left() == 110
-    now[0] = 20.0
+    assert view.seconds_left() == 11_000
+    now[0] = 2000.0
     view.observe(Event("finished", spec(0), Outcome(status="done")))
-    assert view.seconds_left() == pytest.approx(200)
-    assert "about 3 min left" in view.summary()
+    assert view.seconds_left() == pytest.approx(20_000, rel=0.05)
+    assert "about 5 h 24 min left" in view.summary()
     view.observe(Event("started", spec(1)))
-    now[0] = 60.0  # 40 of it should be done
-    assert view.seconds_left() == pytest.approx(60 / 50 * 60)
+    now[0] = 6000.0  # 4000 of it should be done
+    assert view.seconds_left() == pytest.approx(6000 / 5000 * 6000, rel=0.05)
+
+
+def test_a_first_run_that_takes_the_imports_too_says_little(spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    expected = {spec(seed).key: 1.0 for seed in range(101)}
+    view = LiveView(Console(file=io.StringIO()), 101, {"done": 0, "undefined": 0, "failed": 0}, Path(), expected)
+    now[0] = 30.0
+    view.observe(Event("finished", spec(0), Outcome(status="done")))
+    assert 100 < view.seconds_left() < 200
 
 
 def test_seconds_add_up_over_executions(tmp_path: Path, spec: MakeSpec) -> None:

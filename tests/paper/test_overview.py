@@ -29,7 +29,7 @@ def test_the_page_has_tables_figures_and_what_is_missing(page: Path) -> None:
         assert all(label in text for label in EXPERIMENTS[name].labels)
     assert ">76.2<" in text  # the paper's
     assert "undefined" in text
-    assert "missing: IConE at n 50000, batch size 4;" in text
+    assert "needs a GPU: IConE at N = 50000, 100000, B = 4, 16, 64;" in text
     assert "out of memory" in text
     assert text.count("data:image/png;base64,") >= 3
     assert not re.search(r"<script|https?://|src=\"(?!data:)", text)

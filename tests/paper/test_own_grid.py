@@ -45,7 +45,7 @@ def test_it_runs_and_shows_like_those_of_the_paper(tmp_path: Path, monkeypatch: 
         def learn(self, *_: object) -> None:
             pass
 
-        def run(self, tasks: list[Task], observe: Observe) -> None:
+        def run(self, tasks: list[Task], observe: Observe, limit: object) -> None:
             for task in tasks:
                 value = task.spec.config.batch_size / 100
                 outcome = Outcome(status="done", metrics=dict.fromkeys(("linear_probe", "knn_5", "rankme"), value))

@@ -22,6 +22,7 @@ from icone.paper.frames import collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, text_of_all
 from icone.paper.listing_table import STORED, listing_table, stored_listing
 from icone.paper.options import Options
+from icone.paper.overview import missing_line
 from icone.paper.show import setting_line, show
 from icone.paper.store import Store
 from icone.paper.synthetic_measures import circle_metrics, class_alignment
@@ -121,10 +122,9 @@ def test_the_supervised_table_has_paper_ours_and_difference(
     tables = EXPERIMENTS["supervised"].present(Scene("supervised", results, told)).tables
     values = tables[0].values
     cell = values.query("row == 'IConE-Class' and dims == 3 and batch_size == 8").iloc[0]
-    ours = 100 * np.mean([fabricated("icone_class", 8, seed) for seed in (0, 1)])
+    ours = 100 * fabricated("icone_class", 8, 0)
     assert cell["ours"] == pytest.approx(ours)
     assert cell["difference"] == pytest.approx(ours - 72.13)
-    assert cell["sd"] == pytest.approx(100 * 0.002 / math.sqrt(2))
     undefined = values.query("row == 'SupCon' and dims == 2 and batch_size == 1").iloc[0]
     assert undefined["status"] == "undefined"
     assert math.isnan(undefined["ours"])
@@ -188,12 +188,32 @@ def test_memory_tells_what_does_not_fit_and_where_it_was_measured(told: Store) -
     assert ours.query("row == 'IConE' and n == 5000 and batch_size == 4")["difference"].item() == pytest.approx(-1.7)
     literal = table.values.query("row == 'IConE, literal N × N'").set_index(["n", "batch_size"])
     assert literal.loc[(5000, 4), "status"] == "out of memory"
+    large = table.values.query("n >= 50000")
     assert table.values.query("row == 'IConE' and n == 100000 and batch_size == 4")["paper"].item() == 637.2
+    assert set(large["status"]) == {"needs a GPU"}
+    assert any("needs a GPU: IConE at N = 50000, 100000, B = 4, 16, 64; IConE-VCReg" in note for note in table.notes)
     assert any("a CPU has no counter" in note for note in table.notes)
     assert times.values.query("row == 'IConE' and n == 10000")["ours"].item() == pytest.approx(10_000)
     console = Console(file=io.StringIO(), width=200)
     console.print(table.rendered())
     assert "out of memory" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_has_not_run_is_missing_by_name(told: Store) -> None:
+    none = told.results().iloc[:0]
+    cells = EXPERIMENTS["views"].grid(Options(smoke=True))
+    (table,) = EXPERIMENTS["views"].present(Scene("views", collect(cells, none), told)).tables
+    assert missing_line(table).startswith("missing: 2 at batch size 1; 2 at batch size 2;")
+    assert missing_line(table).endswith(f"and {4 * 7 - 6} more")
+
+
+def test_a_method_with_one_batch_size_says_why_it_has_no_drop(told: Store) -> None:
+    cells = EXPERIMENTS["batch-sensitivity"].grid(Options(smoke=True))
+    scene = Scene("batch-sensitivity", collect(cells, told.results()), told)
+    values = EXPERIMENTS["batch-sensitivity"].present(scene).tables[0].values
+    status = {(row["row"], row["metric"]): row["status"] for row in values[values["dims"] == 2].to_dict("records")}
+    assert status["SimCLR", "drop"] == "one B"
+    assert [status["IConE", "drop"], status["SimCLR", "accuracy"]] == ["done", "done"]
 
 
 def test_the_list_counts_what_is_done(told: Store) -> None:

@@ -264,10 +264,10 @@ def test_a_read_only_store_can_be_read(nobody: Path, spec: MakeSpec) -> None:
     store.record(spec(0), Outcome(status="done", metrics={"linear_probe": 0.5}))
     store.results()
     store.record(spec(1), Outcome(status="failed", reason="no luck"))
+    experiment_lines(Options(smoke=True), store)  # reads the package's own files, which nobody may not be allowed to
     files = sorted(store.folder.rglob("*"))
     for path in [store.folder, *files]:
         path.chmod(0o555 if path.is_dir() else 0o444)
-    experiment_lines(Options(smoke=True), store)  # reads the package's own files, which nobody may not be allowed to
     if os.geteuid() == 0:
         os.seteuid(65534)
     assert not store.is_writable

@@ -127,6 +127,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert_uniform(drawn.factors[jittered, 3], -0.1, 0.1)
     assert_share(drawn.gray, 0.2)
     assert_uniform(drawn.sigma, 0.1, 2.0)
+    assert ImageViews().blur_kernel == 23
     area = drawn.extent.prod(1) / 1e6
     assert area.min() < 0.201
     assert area.max() > 0.98

@@ -278,13 +278,26 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
 def _diversity_flops(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> float:
     """What a step can afford for the diversity loss: what its encoder takes, or a little more on a fast device."""
     passes = 3 * config.batch_size * config.views  # a backward pass takes twice the forward pass
-    own = passes * forward_flops(encoder, (preparation.channels, *preparation.size))
+    own = passes * _forward_flops(encoder, config, (preparation.channels, *preparation.size))
     return max(own, DIVERSITY_FLOPS[_processor(config)])
 
 
 def _processor(config: PretrainConfig) -> str:
     """The kind of device in the words of the recipe: cpu, or cuda for whatever is faster."""
     return "cpu" if pick_device(config.device).type == "cpu" else "cuda"
+
+
+_COUNTED: dict[tuple[object, ...], int] = {}
+"""Operations of a forward pass, by what determines an encoder that has a name: runs of a sweep count them once."""
+
+
+def _forward_flops(encoder: nn.Module, config: PretrainConfig, shape: tuple[int, ...]) -> int:
+    if is_object(config.encoder):
+        return forward_flops(encoder, shape)
+    known = (config.encoder, config.norm, config.width, config.features, shape)
+    if known not in _COUNTED:
+        _COUNTED[known] = forward_flops(encoder, shape)
+    return _COUNTED[known]
 
 
 def _adopt_method(method: Method, config: PretrainConfig, samples: int, preparation: Preparation) -> Method:

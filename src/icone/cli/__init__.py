@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code.
 
     0: done. 1: runs of a sweep have failed. 2: something given is wrong, or a file or disk refuses. 3: training cannot
-    go on. 70: a mistake of ours. 74: standard output could not be written. 130: interrupted.
+    go on. 70: a mistake of ours. 74: standard output could not be written. 75: a sweep has reached its time limit, and
+    the same command goes on. 130: interrupted.
     """
     configure_process()
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -95,4 +95,12 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("One page with every table and figure.", "icone paper report"),
         ("The tables as Markdown.", "icone paper report --out results.md"),
     ],
+    "paper export": [
+        ("All finished runs of the store in one file.", "icone paper export runs.zip"),
+        ("Those of another store, with what maps need.", "icone paper export runs.zip --store runs/mine --features"),
+    ],
+    "paper import": [
+        ("Take the runs of two machines.", "icone paper import first.zip second.zip"),
+        ("Merge another store into one of your own.", "icone paper import /mnt/other/paper --store runs/all"),
+    ],
 }  # fmt: skip

@@ -6,7 +6,8 @@
 4
 
 `run_experiment(study, store="runs/rates")` runs what is missing, `show_experiment(study, store="runs/rates")` gives the
-tables and figures.
+tables and figures. `export_runs("runs/rates", "rates.zip")` writes the finished runs to one file, and
+`import_runs("runs/all", ["rates.zip"])` takes them into another store.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
     from icone.paper.grids import Grid
     from icone.paper.options import Options
     from icone.paper.python import run_experiment, show_experiment
+    from icone.paper.transfer import export_runs, import_runs
 
 _PLACES = {
     "Experiment": "experiments.base", "Presentation": "experiments.base", "Scene": "experiments.base", "Grid": "grids",
-    "Options": "options", "run_experiment": "python", "show_experiment": "python",
+    "Options": "options", "run_experiment": "python", "show_experiment": "python", "export_runs": "transfer",
+    "import_runs": "transfer",
 }  # fmt: skip
 """Where names are; imported when they are asked for, because the command line starts with this package."""
-__all__ = ["Experiment", "Grid", "Options", "Presentation", "Scene", "run_experiment", "show_experiment"]
+__all__ = [
+    "Experiment", "Grid", "Options", "Presentation", "Scene", "export_runs", "import_runs", "run_experiment",
+    "show_experiment",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

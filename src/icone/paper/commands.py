@@ -6,22 +6,26 @@ import dataclasses
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 from rich.console import Console
 
 from icone.errors import InputError, optional
 from icone.paper.options import Options
+from icone.paper.transfer_verbs import STORE, PaperExport, PaperImport, say_notes
+from icone.terminal import say
 from icone.validation import check_settings
 
 if TYPE_CHECKING:
     from icone.paper.engines.events import SweepEngine
     from icone.paper.store import Store
+    from icone.paper.sweep import Tally
 
-STORE = Path("runs/paper")
 FAILED_RUNS = 1
 """Exit code of a sweep in which a run failed or could not be finished."""
+TIME_IS_UP = 75
+"""Exit code of a sweep that has reached its time limit with runs left: the same command goes on (EX_TEMPFAIL)."""
 SHOWN_PROBLEMS = 10
 
 
@@ -57,24 +61,26 @@ class PaperList(Stored):
     """
 
     def run(self, console: Console) -> None:
+        from icone.paper.listing_cache import recall
         from icone.paper.listing_table import listing_table, stored_listing
 
-        stored = stored_listing(self.chosen(), self.folder() / "outcomes")
+        options, folder = self.chosen(), self.folder()
+        stored = stored_listing(options, folder / "outcomes") or recall(options, folder)
         if stored is not None:
             console.print(listing_table(stored))
             return
         from icone.paper.listing import experiment_lines
 
         store = self.open_store()
-        console.print(listing_table(experiment_lines(self.chosen(), store)))
-        _say_notes(store, console)
+        console.print(listing_table(experiment_lines(options, store)))
+        say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRun(Stored):
     """Run what is missing of some experiments.
 
-    Run again, it redoes nothing. The exit code is 1 where a run failed.
+    Run again, it redoes nothing. The exit code is 1 where a run failed, and 75 where --max-minutes left runs to do.
     """
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional]
@@ -83,6 +89,9 @@ class PaperRun(Stored):
     """Say what would run, and how long that takes on this device; run and write nothing."""
     retry_failed: bool = False
     """Run failed runs again."""
+    max_minutes: float | None = None
+    """Stop after this many minutes: nothing starts that would not end in time, what is running is saved, and the same
+    command goes on."""
     engine: Literal["local", "ray"] = "local"
     """local: worker processes on this machine; ray: tasks on a Ray cluster."""
     device: str = "auto"
@@ -105,6 +114,7 @@ class PaperRun(Stored):
     """Keep the trained encoders; without this a run leaves metrics and, for the first seed, features."""
 
     def run(self, console: Console) -> None:
+        from icone.paper.listing import experiment_lines
         from icone.paper.sweep import announce, plan_sweep, sweep
 
         if not self.experiments:
@@ -113,33 +123,46 @@ class PaperRun(Stored):
         if self.dry_run:
             store, device, options = self.open_store(), self._device_name() if here else None, self.chosen()
             plan = plan_sweep(self.experiments, options, store, console, self.retry_failed, here, device)
-            announce(plan, self.experiments, options, store, console, device, self.side_by_side)
-            _say_notes(store, console)
-            _say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
+            announce(plan, self.experiments, options, store, console, device, self.side_by_side, self.max_minutes)
+            say_notes(store, console)
+            say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
             return
         store = self.open_store().create()
         engine = self._engine(store)
         tally = sweep(
             self.experiments, self.chosen(), store, engine, console, self.retry_failed, data_is_here=here,
-            device=self._device_name() if here else None, together=self.side_by_side,
+            device=self._device_name() if here else None, together=self.side_by_side, max_minutes=self.max_minutes,
         )  # fmt: skip
-        words = [*self.experiments, *(["--smoke"] if self.smoke else [])]
-        words += ["--store", str(self.store)] if self.store else []
-        _say_notes(store, console)
-        for problem in tally.problems[:SHOWN_PROBLEMS]:
-            _say(console, problem)
-        if len(tally.problems) > SHOWN_PROBLEMS:
-            _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
-        unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
-        unfinished += f", {tally.left_out} left out" if tally.left_out else ""
-        again = "; --retry-failed runs the failed ones again" if tally.failed else ""
-        _say(
-            console,
-            f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
-            f"{tally.failed} failed{unfinished}{again}  (next: {shlex.join(['icone', 'paper', 'show', *words])})",
-        )
+        experiment_lines(Options(smoke=self.smoke), store)  # so that `list` answers at once
+        say_notes(store, console)
+        self._say_tally(tally, console)
+        if tally.postponed:
+            raise SystemExit(TIME_IS_UP)
         if tally.problems:
             raise SystemExit(FAILED_RUNS)
+
+    def _say_tally(self, tally: Tally, console: Console) -> None:
+        for problem in tally.problems[:SHOWN_PROBLEMS]:
+            say(console, problem)
+        if len(tally.problems) > SHOWN_PROBLEMS:
+            say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
+        unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
+        unfinished += f", {tally.left_out} left out" if tally.left_out else ""
+        unfinished += f", {tally.postponed} left for the next time" if tally.postponed else ""
+        again = "; --retry-failed runs the failed ones again" if tally.failed else ""
+        words = ["icone", "paper", "show", *self.experiments, *(["--smoke"] if self.smoke else [])]
+        words += ["--store", str(self.store)] if self.store else []
+        following = "" if tally.postponed else f"  (next: {shlex.join(words)})"
+        say(
+            console,
+            f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
+            f"{tally.failed} failed{unfinished}{again}{following}",
+        )
+        if tally.postponed:
+            limit = f"{self.max_minutes:g} minutes"
+            say(console, f"the rest did not fit into {limit}: what was begun is saved, and the same command goes on")
+            if not tally.executed:
+                say(console, "no run has ended in this time: should that happen again and again, give it more")
 
     def _device_name(self) -> str:
         from icone.api.build import pick_device
@@ -195,7 +218,7 @@ class PaperShow(Stored):
         else:
             out = out or store.folder / "figures"
         show(self.experiments, self.chosen(), store, out, console)
-        _say_notes(store, console)
+        say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,41 +243,36 @@ class PaperReport(Stored):
 
         check_target(self.out)
         if self.runs is not None:
-            _say(console, f"written to {write_page(self.runs, self.out)}")
+            say(console, f"written to {write_page(self.runs, self.out)}")
             return
         store = self.open_store()
-        _say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
-        _say_notes(store, console)
+        say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
+        say_notes(store, console)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """The paper's tables and figures: list them, run them, show them."""
+    """The paper's tables and figures: list them, run them, show them, carry their runs to another machine."""
 
     verb: tyro.conf.OmitSubcommandPrefixes[
         Annotated[PaperList, tyro.conf.subcommand("list")]
         | Annotated[PaperRun, tyro.conf.subcommand("run")]
         | Annotated[PaperShow, tyro.conf.subcommand("show")]
         | Annotated[PaperReport, tyro.conf.subcommand("report")]
+        | Annotated[PaperExport, tyro.conf.subcommand("export")]
+        | Annotated[PaperImport, tyro.conf.subcommand("import")]
     ]
-    VERBS: ClassVar[dict[str, type[Stored]]] = {
+    VERBS: ClassVar[dict[str, type[Any]]] = {
         "list": PaperList,
         "run": PaperRun,
         "show": PaperShow,
         "report": PaperReport,
+        "export": PaperExport,
+        "import": PaperImport,
     }
 
     def run(self, console: Console) -> None:
-        if not isinstance(self.verb, PaperList):
+        if not isinstance(self.verb, (PaperList, PaperExport, PaperImport)):
             with optional("paper", "icone paper"):
                 import matplotlib  # noqa: F401  # which all others come to, sooner or later
         self.verb.run(console)
-
-
-def _say_notes(store: Store, console: Console) -> None:
-    for note in store.notes:
-        _say(console, f"note: {note}")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True, markup=False)

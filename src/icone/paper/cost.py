@@ -40,6 +40,8 @@ ROUNDS = 3
 ROUND_SECONDS = 0.1
 ROUND_STEPS = (4, 25)
 """Steps of a round, at least and at most."""
+LONG_STEP = 0.5
+"""Seconds from which a round is one step: what disturbs a clock by milliseconds does not matter there."""
 
 
 def literal_orthogonality(table: Tensor) -> Tensor:
@@ -139,7 +141,7 @@ def _timed(engine: Engine, batch_size: int, device: torch.device) -> tuple[float
     for _ in range(WARM_UPS):
         one = round_of(1)
     least, most = ROUND_STEPS
-    steps = min(most, max(least, round(ROUND_SECONDS / one)))
+    steps = 1 if one > LONG_STEP else min(most, max(least, round(ROUND_SECONDS / one)))
     return statistics.median(round_of(steps) for _ in range(ROUNDS)), ROUNDS * steps
 
 

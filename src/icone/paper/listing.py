@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from icone.errors import InputError
+from icone.errors import InputError, one_line
 from icone.paper.estimate import CPU, Estimator, is_undefined, step_times, table_hardware
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Experiment
+from icone.paper.listing_cache import KEPT, KeptExperiment, keep
 from icone.paper.listing_table import STORED, Estimate, Line, Listing, to_plain
 from icone.paper.options import Options
 from icone.paper.show import remembered_options
@@ -21,17 +22,28 @@ from icone.training.progress import format_seconds
 
 
 def experiment_lines(options: Options, store: Store, together: int = 5) -> Listing:
-    """The state of all experiments in a store; `together` seeds train side by side on a GPU."""
+    """The state of all experiments in a store, which keeps it; `together` seeds train side by side on a GPU."""
     results = store.results() if store.outcomes.is_dir() else None
     statuses = {} if results is None else _statuses(results)
     device = likely_device(results)
     estimator = Estimator(results, device, together)
-    lines, everything = [], {}
+    described: list[tuple[str, str, str, dict[str, Cell]]] = []
+    everything: dict[str, Cell] = {}
     for experiment in EXPERIMENTS.values():
         cells = _cells(experiment, remembered_options(experiment, options, store), estimator.on_gpu)
         everything.update(cells)
-        lines.append(_line(experiment.name, experiment.reproduces, experiment.needs, cells, statuses, estimator))
-    return Listing(lines, _line("total", "", "", everything, statuses, estimator), device, table_hardware(device))
+        described.append((experiment.name, experiment.reproduces, experiment.needs, cells))
+    described.append(("total", "", "", everything))
+    *lines, total = [_line(*one, statuses, estimator) for one in described]
+    listing = Listing(lines, total, device, table_hardware(device))
+    if results is not None and store.is_writable:
+        last = store.last_records()
+        ended = {f"{record.name}.json": statuses[key] for key, record in last.items() if key in statuses}
+        try:
+            keep(options, store.folder, listing, (_kept(*one, statuses, estimator) for one in described), ended)
+        except OSError as error:
+            store.note(f"{store.folder / KEPT} could not be written ({one_line(error)}): the next list takes as long")
+    return listing
 
 
 def _cells(experiment: Experiment, options: Options, on_gpu: bool) -> dict[str, Cell]:
@@ -53,6 +65,15 @@ def _line(
     left = [cell for cell, status in zip(cells.values(), found, strict=True) if status is None]
     done, undefined, failed = (found.count(status) for status in ("done", "undefined", "failed"))
     return Line(name, labels, needs, len(cells), done, undefined, failed, estimator.total(left))
+
+
+def _kept(
+    name: str, labels: str, needs: str, cells: dict[str, Cell], statuses: dict[str, str], estimator: Estimator
+) -> KeptExperiment:
+    expected = estimator.each(cell for key, cell in cells.items() if key not in statuses)
+    undefined = [key for key, cell in cells.items() if is_undefined(cell)]
+    rounded = {key: [round(seconds, 1), int(known)] for key, (seconds, known) in expected.items()}
+    return KeptExperiment(name, labels, needs, list(cells), undefined, rounded)
 
 
 def likely_device(results: pd.DataFrame | None) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 from icone.paper.engines.events import Event
 from icone.paper.execute import LOG
 from icone.paper.spec import RunSpec
+from icone.paper.time_limit import TRUST
 from icone.training.progress import format_seconds
 
 SHOWN = 8
@@ -98,7 +99,7 @@ class LiveView:
         )
         if not self.work:
             return max(left - going, 0.0)
-        return passed / (self.work + going) * (left - going)
+        return (passed + TRUST) / (self.work + going + TRUST) * (left - going)
 
     def _panel(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))

@@ -25,11 +25,14 @@ def run_experiment(
     device: str = "auto",
     workers: int = 1,
     retry_failed: bool = False,
+    max_minutes: float | None = None,
     console: Console | None = None,
 ) -> Tally:
     """Run what is missing of an experiment in a store, on this machine; the same call again redoes nothing.
 
-    In a script this belongs under `if __name__ == "__main__":`, because worker processes import the script.
+    After `max_minutes` the states of what is running are saved, and `Tally.postponed` counts what is left: the same
+    call goes on. In a script this belongs under `if __name__ == "__main__":`, because worker processes import the
+    script.
     """
     place = Store(store).create()
     found = pick_device(device)
@@ -38,8 +41,9 @@ def run_experiment(
     console = console or Console()
     name = _known(experiment)
     return sweep(
-        [name], options or Options(), place, engine, console, retry_failed, device=device_name(found), together=together
-    )
+        [name], options or Options(), place, engine, console, retry_failed, device=device_name(found),
+        together=together, max_minutes=max_minutes,
+    )  # fmt: skip
 
 
 def show_experiment(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from icone.errors import one_line
 from icone.paper.drawing import save_figure
-from icone.paper.experiments import find_experiments
+from icone.paper.experiments import BUILT_IN, find_experiments
 from icone.paper.experiments.base import Experiment, Scene
 from icone.paper.frames import collect
 from icone.paper.options import Options, options_from_json
@@ -46,7 +46,8 @@ def show(
         cells = experiment.cells(chosen)
         results = collect(cells, table)
         if experiment.runs and (results.runs.empty or (results.runs["status"] == "missing").all()):
-            text = f"no run of it has finished in {store.folder}: icone paper run {experiment.name}"
+            command = f"icone paper run {experiment.name}" if experiment.name in BUILT_IN else "run_experiment runs it"
+            text = f"no run of it has finished in {store.folder}: {command}"
             console.print(text, markup=False)
             continue
         presentation = experiment.present(Scene(experiment.name, results, store, chosen))

@@ -5,6 +5,7 @@
     runs/KEY/                   what an unfinished run needs to go on; afterwards what pictures need
     claims/KEY                  locked by the process that executes the run
     requests/EXPERIMENT.json    the options an experiment was last run with
+    listing.json                what `icone paper list` found out (`icone.paper.listing_cache`)
 
 Several sweeps may share a store: a run is executed under its claim, which the system releases when the process ends,
 however it ends. Listing needs the names in outcomes/ and one Parquet file, whatever the number of runs. What does not
@@ -180,13 +181,20 @@ class Store:
 
     def _rows(self, record: Record) -> list[dict[str, Any]]:
         """The rows of one outcome; none where its file is damaged."""
+        content = self.content(record)
+        return [] if content is None else rows_of(record.name, content)
+
+    def content(self, record: Record) -> dict[str, Any] | None:
+        """What the file of an outcome holds, `spec` and `outcome`; None where it is damaged, with a note."""
         try:
-            return rows_of(record.name, self._content(record))
+            content = self._content(record)
+            rows_of(record.name, content)
+            return content
         except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
             self.note(
                 f"{self._path(record)} is damaged ({one_line(error)}): its run counts as not run, and is done again"
             )
-            return []
+            return None
 
     def statuses(self) -> dict[str, Status]:
         """done, failed or undefined, by run."""

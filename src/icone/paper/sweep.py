@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import shlex
 import signal
 from collections import Counter
@@ -17,8 +18,9 @@ from rich.console import Console
 from icone.config import PretrainConfig
 from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
-from icone.paper.engines.events import SweepEngine, Task
+from icone.paper.engines.events import Event, SweepEngine, Task
 from icone.paper.estimate import CPU, Estimator
+from icone.paper.execute import TRAINING
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment
 from icone.paper.listing import estimate_line, likely_device
@@ -27,6 +29,7 @@ from icone.paper.options import Options
 from icone.paper.outcome import SweepHalted
 from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.store import Store
+from icone.paper.time_limit import TimeLimit
 
 WORTH_A_TRIAL = 600.0
 """Seconds from which a sweep is worth a trial of a tenth first."""
@@ -47,6 +50,8 @@ class Tally:
     """Why runs failed, are unfinished or were left out: a line for each reason, the most frequent first."""
     left_out: int = 0
     """Runs whose data is not there."""
+    postponed: int = 0
+    """Runs that did not end, or did not begin, before the time limit; the same command goes on with them."""
 
 
 class Plan(NamedTuple):
@@ -76,12 +81,15 @@ def sweep(
     data_is_here: bool = True,
     device: str | None = None,
     together: int = 1,
+    max_minutes: float | None = None,
 ) -> Tally:
     """Run what is missing of the named experiments (`all`: every one) in a store that may know some already.
 
     Where the data is on this machine, every set is opened once before the first run; the runs of a set that cannot be
-    used are left out. `device` is the name of what will execute them, `together` at a time, for the estimate.
+    used are left out. `device` is the name of what will execute them, `together` at a time, for the estimate. After
+    `max_minutes` the states of what is running are saved, and the rest is postponed.
     """
+    limit = TimeLimit(max_minutes)
     plan = plan_sweep(names, options, store, console, retry_failed, data_is_here, device)
     store.create()
     for experiment in find_experiments(names):
@@ -90,11 +98,17 @@ def sweep(
     for key, peak in store.peaks().items():
         if key in specs:
             engine.learn(specs[key], peak)
-    expected = announce(plan, names, options, store, console, device, together)
+    expected = announce(plan, names, options, store, console, device, together, max_minutes)
+    limit.expected.update(expected)
     total = len(tasks) + sum(before.values())
     with _signals(), LiveView(console, total, before, store.folder / "runs", expected) as view:
+
+        def observe(event: Event) -> None:
+            limit.learn(event)
+            view.observe(event)
+
         try:
-            engine.run(tasks, view.observe)
+            engine.run(tasks, observe, limit)
         except KeyboardInterrupt:
             raise InterruptedRun(
                 f"the sweep was stopped; what is done is kept in {store.folder}, and the same command goes on"
@@ -109,7 +123,9 @@ def sweep(
                 store.results()
     lost = [f"unfinished ({number} runs): {reason}" for reason, number in Counter(view.unfinished).most_common()]
     problems = [*_failures(specs, store), *lost, *plan.unusable.sentences(plan.left_out, options)]
-    return Tally(**view.counts, executed=len(tasks), problems=problems, left_out=plan.left_out)
+    postponed = total - sum(view.counts.values())
+    return Tally(**view.counts, executed=len(tasks) - postponed, problems=problems, left_out=plan.left_out,
+                 postponed=postponed)  # fmt: skip
 
 
 def plan_sweep(
@@ -149,6 +165,7 @@ def announce(
     console: Console,
     device: str | None,
     together: int,
+    max_minutes: float | None = None,
 ) -> dict[str, float]:
     """Say how long the runs will take, and how to do a tenth of it; the seconds of every run, by its key."""
     cells = [plan.cells[task.spec.key] for task in plan.tasks]
@@ -157,6 +174,8 @@ def announce(
     left = estimator.total(cells)
     if left.runs:
         _say(console, estimate_line(left, estimator.device))
+        if max_minutes is not None and (calls := math.ceil(left.seconds / (60 * max_minutes))) > 1:
+            _say(console, f"that is about {calls} calls of {max_minutes:g} minutes: the same command goes on each time")
         trained = [cell.spec.config.epochs for cell in cells if not cell.spec.cost]
         if left.seconds > WORTH_A_TRIAL and trained and (tenth := round(max(trained, key=trained.count) / 10)):
             words = ["icone", "paper", "run", *names, *dataclasses.replace(options, epochs=tenth).words()]
@@ -203,7 +222,8 @@ def _missing(specs: dict[str, RunSpec], store: Store, retry_failed: bool) -> tup
         record, status = last.get(key), statuses.get(key)
         if status is None or (retry_failed and status == "failed"):
             after = 0 if record is None else record.attempt  # a damaged outcome is none
-            tasks.append(Task(spec, after, alone=bool(spec.cost)))  # what is timed has the machine for itself
+            begun = (store.run_folder(key) / TRAINING).is_dir()
+            tasks.append(Task(spec, after, alone=bool(spec.cost), begun=begun))  # what is timed has the machine alone
         else:
             before[status] += 1
     return tasks, before

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icone.errors import InputError, one_line, optional
-from icone.paper.engines.events import Event, Observe, Task
+from icone.paper.engines.events import Event, Limit, Observe, Task
 from icone.paper.engines.packing import Packing
 from icone.paper.execute import ExecutionSettings, execute_one, full_disk_halts
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
+from icone.paper.time_limit import TimeLimit
 from icone.run import replacing
 
 POLL_SECONDS = 1.0
@@ -83,37 +84,59 @@ class RayEngine:
         self._check_shares()
         self.packing = Packing(0, slots=1)
         self.task = self.ray.remote(max_retries=0)(execute_remotely)
+        self.limit: Limit = TimeLimit()
 
     def learn(self, spec: RunSpec, peak_bytes: int) -> None:
         self.packing.learn(spec, peak_bytes)
 
-    def run(self, tasks: Sequence[Task], observe: Observe) -> None:
-        """Execute all tasks; runs that another sweep executes are waited for."""
-        self.observe = observe
-        self.queue = [*tasks]
+    def run(self, tasks: Sequence[Task], observe: Observe, limit: Limit | None = None) -> None:
+        """Execute all tasks; runs that another sweep executes are waited for. Nothing goes on beyond the limit."""
+        self.observe, self.limit = observe, limit or self.limit
+        self.queue = sorted(tasks, key=lambda task: not task.begun)
         self.waiting: list[tuple[float, Task]] = []
         self.flights: dict[Any, _Flight] = {}
         self.losses: dict[str, int] = {}
         try:
             while self.queue or self.waiting or self.flights:
                 self._submit()
+                if self.limit.is_over or not (self.flights or self.waiting):
+                    break
+                self._collect()
+            self._cancel()
+            for _ in range(len(self.flights)):  # what ended all the same
                 self._collect()
         except (KeyboardInterrupt, SweepHalted):
-            for reference in self.flights:
-                self.ray.cancel(reference, force=False)  # the run sees it as a wish to stop, and saves its state
-            self.ray.wait(list(self.flights), num_returns=len(self.flights), timeout=60) if self.flights else None
+            self._cancel()
             raise
         finally:
             for flight in self.flights.values():
                 flight.claim.close()
+
+    def _cancel(self) -> None:
+        """Ask all tasks to stop, and give them time to save their states."""
+        for reference in self.flights:
+            self.ray.cancel(reference, force=False)  # the run sees it as a wish to stop
+        if self.flights:
+            self.ray.wait(list(self.flights), num_returns=len(self.flights), timeout=60)
+
+    def _next_task(self) -> Task | None:
+        """Take from the queue the first task that fits into the time that is left, else one longer than any limit."""
+        for task in self.queue if not self.limit.is_over else ():
+            if self.limit.how_many([task]):
+                self.queue.remove(task)
+                return task
+        for task in self.queue:
+            if self.limit.is_longer_than_any([task]):
+                self.queue.remove(task)
+                return task
+        return None
 
     def _submit(self) -> None:
         """Keep the cluster busy, with a few tasks waiting; more would only hold claims."""
         now = time.monotonic()
         self.queue += [task for at, task in self.waiting if at <= now]
         self.waiting = [(at, task) for at, task in self.waiting if at > now]
-        while self.queue and len(self.flights) < self._window():
-            task = self.queue.pop(0)
+        while self.queue and len(self.flights) < self._window() and (task := self._next_task()) is not None:
             claim = ExitStack()
             if not claim.enter_context(self.store.claim(task.spec.key)):
                 claim.close()

@@ -18,6 +18,8 @@ class Task(NamedTuple):
     """Nothing else may run beside it: it ran out of memory before, its process was killed, or it is timed."""
     processes: int = 1
     """Processes that worked on the device when it began, its own included."""
+    begun: bool = False
+    """An earlier sweep has left a state of it, from which it goes on."""
 
 
 class Event(NamedTuple):
@@ -36,13 +38,25 @@ class Event(NamedTuple):
 Observe = Callable[[Event], None]
 
 
+class Limit(Protocol):
+    """What an engine asks before it starts a run (`icone.paper.time_limit.TimeLimit`)."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    def how_many(self, group: Sequence[Task], processes: int = 1) -> int: ...
+
+    def is_longer_than_any(self, group: Sequence[Task]) -> bool: ...
+
+
 class SweepEngine(Protocol):
     """Executes all tasks and returns; `KeyboardInterrupt` stops it with everything finished so far kept.
 
-    `SweepHalted` ends it where a disk is full or the store cannot be written.
+    `SweepHalted` ends it where a disk is full or the store cannot be written. At the limit it saves the states of what
+    is running and returns; it returns earlier where nothing runs and nothing more may start.
     """
 
     def learn(self, spec: RunSpec, peak_bytes: int) -> None:
         """What a run of this shape took, from an earlier sweep."""
 
-    def run(self, tasks: Sequence[Task], observe: Observe) -> None: ...
+    def run(self, tasks: Sequence[Task], observe: Observe, limit: Limit) -> None: ...

@@ -15,13 +15,14 @@ import torch
 
 from icone.api.build import pick_device
 from icone.data.memory import free_bytes
-from icone.paper.engines.events import Event, Observe, Task
+from icone.paper.engines.events import Event, Limit, Observe, Task
 from icone.paper.engines.packing import Packing
 from icone.paper.engines.worker import WorkerReport, serve
 from icone.paper.execute import ExecutionSettings
 from icone.paper.outcome import SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
+from icone.paper.time_limit import TimeLimit
 
 POLL_SECONDS = 1.0
 ELSEWHERE_SECONDS = 5.0
@@ -59,20 +60,25 @@ class LocalEngine:
             capacity = free_bytes()
             self.packing = Packing(capacity, slots=workers, guess=capacity // workers)
         self.workers: list[_Worker] = []
+        self.limit: Limit = TimeLimit()
 
     def learn(self, spec: RunSpec, peak_bytes: int) -> None:
         self.packing.learn(spec, peak_bytes)
 
-    def run(self, tasks: Sequence[Task], observe: Observe) -> None:
-        """Execute all tasks; runs that another sweep executes are waited for."""
-        self.observe = observe
+    def run(self, tasks: Sequence[Task], observe: Observe, limit: Limit | None = None) -> None:
+        """Execute all tasks; runs that another sweep executes are waited for. Nothing goes on beyond the limit."""
+        self.observe, self.limit = observe, limit or self.limit
         self.queue = _groups(tasks, self.together)
         self.waiting: list[tuple[float, Task]] = []
         try:
             while self.queue or self.waiting or self.packing.running:
                 self._wake()
                 self._start_what_fits()
+                if self.limit.is_over or not (self.packing.running or self.waiting):
+                    break
                 self._listen()
+            self._stop()
+            self._hear_the_last()
         except (KeyboardInterrupt, SweepHalted):
             self._stop()
             raise
@@ -87,7 +93,7 @@ class LocalEngine:
 
     def _start_what_fits(self) -> None:
         """Give groups to free workers, the first in the queue that fits each time."""
-        while len(self.packing.running) < self.slots:
+        while len(self.packing.running) < self.slots and not self.limit.is_over:
             group = self._next_group()
             if not group:
                 return
@@ -99,12 +105,20 @@ class LocalEngine:
                 self.observe(Event("started", task.spec))
 
     def _next_group(self) -> list[Task]:
-        """Take from the queue what fits now: a group, or its first runs where all would not fit beside each other."""
-        for place, group in enumerate(self.queue):
-            size = self.packing.together(group[0].spec, len(group))
-            if self.packing.fits([task.spec for task in group[:size]], group[0].alone):
-                self.queue[place : place + 1] = [group[size:]] if size < len(group) else []
-                return group[:size]
+        """Take from the queue what fits now: a group, or its first runs where all would not fit beside each other.
+
+        What fits into the time that is left comes before what is longer than any limit.
+        """
+        for too_long in (False, True):
+            for place, group in enumerate(self.queue):
+                size = self.packing.together(group[0].spec, len(group))
+                if too_long:
+                    size = size if self.limit.is_longer_than_any(group) else 0
+                else:
+                    size = self.limit.how_many(group[:size], len(self.packing.running) + 1)
+                if size and self.packing.fits([task.spec for task in group[:size]], group[0].alone):
+                    self.queue[place : place + 1] = [group[size:]] if size < len(group) else []
+                    return group[:size]
         return []
 
     def _listen(self) -> None:
@@ -181,6 +195,19 @@ class LocalEngine:
             if worker.group:
                 worker.connection.poll(max(0.0, end - time.monotonic()))
 
+    def _hear_the_last(self) -> None:
+        """Take the outcomes of runs that ended while they were asked to stop."""
+        for worker in self.workers:
+            if worker.group and worker.connection.poll():
+                tasks = {task.spec.key: task for task in worker.group}
+                try:
+                    reports: Iterable[WorkerReport] = worker.connection.recv()
+                except (EOFError, ConnectionResetError):  # it was not training, and ended at once
+                    continue
+                for report in reports:
+                    if report.kind == "finished":
+                        self._take(tasks[report.key], report)
+
     def _close(self) -> None:
         for worker in self.workers:
             worker.connection.close()  # idle workers see it and leave
@@ -192,8 +219,11 @@ class LocalEngine:
 
 
 def _groups(tasks: Sequence[Task], together: int) -> list[list[Task]]:
-    """Runs of one shape in groups, the largest batches first: their memory bounds that of the smaller ones."""
-    ordered = sorted(tasks, key=lambda task: -task.spec.config.batch_size * task.spec.config.views)
+    """Runs of one shape in groups: first what was begun before, then the largest batches.
+
+    The memory of large batches bounds that of the smaller ones.
+    """
+    ordered = sorted(tasks, key=lambda task: (not task.begun, -task.spec.config.batch_size * task.spec.config.views))
     by_shape: dict[tuple[object, ...], list[Task]] = {}
     for task in ordered:
         by_shape.setdefault(task.spec.shape, []).append(task)

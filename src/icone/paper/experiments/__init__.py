@@ -41,6 +41,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     )
 }
 """In the order of the paper."""
+BUILT_IN = frozenset(EXPERIMENTS)
+"""Those that the command line knows; others are registered by programs."""
 NOT_A_RESULT = {"fig:IConE_vs_others": "a drawing of the idea", "alg:icone": "src/icone/methods/icone.py"}
 """What else the paper labels: nothing that runs could give."""
 

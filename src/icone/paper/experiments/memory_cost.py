@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ CAPTURED = {(500, 1), (5000, 1), (5000, 4), (5000, 64), (100_000, 4), (100_000, 
 """N and B at which steps are captured too: capturing takes longer than the steps that are measured."""
 EPOCHS = 100
 ON_CPU = "on a CPU: bytes of the tensors that a step must hold, because a CPU has no counter of peak memory"
+NEEDS_GPU = "needs a GPU"
 SHORT = {"captured": ", captured", "cpu": ", CPU"}
 
 
@@ -96,7 +98,29 @@ def memory_table(runs: pd.DataFrame) -> PaperTable:
     runs = _with_memory(runs)
     runs = runs[runs["n"].isin(TABLE_N) & runs["batch_size"].isin(TABLE_B) & runs["form"].isin(FORMS)]
     notes = [ON_CPU] if (runs["kind"] == "cpu").any() else []
-    return _table(runs, "memory_gb", "memory", "peak memory of a step (GB)", ["n", "batch_size"], "memory", notes)
+    keys = ["n", "batch_size"]
+    table = _table(runs, "memory_gb", "memory", "peak memory of a step (GB)", keys, "memory", notes)
+    on_cpu = runs[runs["kind"] == "cpu"]
+    return _naming_what_needs_a_gpu(table, set(zip(on_cpu["method"], on_cpu["n"], on_cpu["batch_size"], strict=True)))
+
+
+def _naming_what_needs_a_gpu(table: PaperTable, on_cpu: set[tuple[str, int, int]]) -> PaperTable:
+    """The table, with the cells named that no run on a CPU will fill; `on_cpu` are those that one will."""
+    values = table.values.copy()
+    cells = zip(values["row"], values["n"], values["batch_size"], strict=True)
+    beyond = pd.Series([cell not in on_cpu for cell in cells], index=values.index)
+    absent = (values["status"] == "missing") & beyond
+    values.loc[absent, "status"] = NEEDS_GPU
+    names = [
+        f"{row} at N = {_listed(part['n'])}, B = {_listed(part['batch_size'])}"
+        for row, part in values[absent].groupby("row", sort=False)
+    ]
+    notes = [f"{NEEDS_GPU}: {'; '.join(names)}"] if names else []
+    return dataclasses.replace(table, values=values, notes=[*table.notes, *notes])
+
+
+def _listed(values: pd.Series) -> str:
+    return ", ".join(map(str, dict.fromkeys(values)))
 
 
 def time_table(runs: pd.DataFrame) -> PaperTable:

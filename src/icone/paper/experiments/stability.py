@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pandas as pd
 
 from icone.paper import accuracy_figures, geometry_figures
@@ -80,6 +81,8 @@ KNN_3D = Experiment(
 
 
 SENSITIVITY = ["drop", "pearson", "pearson_log2", "accuracy"]
+ONE_SIZE, CONSTANT = "one B", "constant"
+"""In place of a drop or a correlation: runs at one batch size only; in place of a correlation: the same accuracy."""
 
 
 def _sensitivity(scene: Scene) -> Presentation:
@@ -89,9 +92,12 @@ def _sensitivity(scene: Scene) -> Presentation:
         if "linear_probe" in scene.runs
         else pd.DataFrame(columns=["dims", "method", *SENSITIVITY])
     )
-    long = found.melt(["dims", "method"], SENSITIVITY, "metric", "ours").rename(columns={"method": "row"})
+    reason = np.where(found["drop"].isna(), ONE_SIZE, CONSTANT)
+    long = found.assign(status=reason).melt(["dims", "method", "status"], SENSITIVITY, "metric", "ours")
+    long = long.rename(columns={"method": "row"})
     seeds = scene.runs["seed"].nunique()
-    long = long.assign(sd=float("nan"), seeds=seeds, runs=1, wanted=1, status="done")
+    long = long.assign(sd=float("nan"), seeds=seeds, runs=1, wanted=1)
+    long["status"] = long["status"].where(long["ours"].isna(), "done")
     table = beside_paper(long, name=scene.name, title="drop (points), correlation with B and log2 B, accuracy (%)",
                          keys=["dims", "metric"], printed=None, notes=reasons(scene.runs), digits=2)  # fmt: skip
     return Presentation([table], {scene.name: accuracy_figures.sensitivity_figure(found)})

@@ -6,7 +6,7 @@ import dataclasses
 
 from icone.methods.cross_entropy import CrossEntropy
 from icone.paper.experiments.base import BOTH, NOT_PRINTED, Experiment, Presentation, Scene
-from icone.paper.grids import chosen_methods, few_datasets, make_cell, seeds
+from icone.paper.grids import chosen_methods, few_datasets, make_cell, seeds, with_few_seeds
 from icone.paper.options import Options
 from icone.paper.spec import Cell
 from icone.paper.tables import metric_table
@@ -14,6 +14,7 @@ from icone.paper.tables import metric_table
 
 def _grid(options: Options) -> list[Cell]:
     """The untrained encoder is measured with cross-entropy at the largest batch."""
+    options = with_few_seeds(options)
     sizes = options.batch_sizes or (1, 4, 8, 16, 32, 64)
     cells = [
         make_cell(options, data, method, size, seed)
