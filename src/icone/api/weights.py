@@ -26,6 +26,8 @@ from icone.training.context import kept_random_state
 from icone.validation import user_path
 
 HUB = "hf-hub:"
+RUN_ORIGIN = "the run "
+"""How the origin of weights from another run begins, before its folder."""
 MEDICALNET = "TencentMedicalNet/MedicalNet-Resnet"
 """The repositories of MedicalNet (Chen et al. 2019, arXiv:1904.00625) on the Hugging Face Hub, before the depth."""
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -136,7 +138,7 @@ def _is_hub_reachable() -> bool:
 
 def _from_folder(folder: Path) -> FoundWeights:
     if Run(folder).exists() and (folder / "instances.json").is_file():  # a folder of the Hub has a config.json too
-        return FoundWeights(Run(folder).trained_weights(), f"the run {folder}")
+        return FoundWeights(Run(folder).trained_weights(), f"{RUN_ORIGIN}{folder}")
     files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()]
     files = files[:1] or sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
     if len(files) != 1:
