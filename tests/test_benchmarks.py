@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import probe
 from icone.encoders import build_encoder
 from step import (
     PEERS,
@@ -137,3 +138,15 @@ def test_captured_peers_train_as_the_eager_one_does(case: Case) -> None:
         with torch.no_grad():
             losses.append(step.model(step.views).item())
     assert losses == pytest.approx(losses[:1] * 3, rel=0.1, abs=1e-3)
+
+
+def test_the_probe_is_measured_beside_the_same_run_without_it() -> None:
+    settings = {"source": "synthetic:gaussians@x60", "features": 8, "epochs": 2, "batch_size": 8, "cache": "off"}
+    with_probe, without = (probe.train(settings, "cpu", probe_every) for probe_every in (1, 0))
+    assert with_probe.probing > 0 == without.probing
+    assert with_probe.weights.keys() == without.weights.keys()
+    *seconds, by_clock, by_difference, probed, same = probe.side_by_side(settings, "cpu", repeats=1)
+    assert len(seconds) == 3
+    assert float(by_clock) > 0
+    assert float(by_difference) > -100
+    assert (probed, same) == ("0", "yes")  # so short a run affords 16 samples, too few for a score

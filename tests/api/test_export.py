@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from torch import nn
 
 import icone
@@ -144,6 +145,24 @@ def test_the_model_card_says_data_recipe_metrics_licence_and_citation(
         **QUICK,
     )
     assert network.record["weights"]["share"] == 1
+
+
+def test_the_model_card_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for i, image in enumerate(IMAGES):
+        Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / "data" / f"{i}.png")
+    (tmp_path / "labels.csv").write_text("file,label\n0.png,a\n1.png,b\n")
+    settings: dict[str, Any] = {"encoder": "test_resnet", "size": 32, "labels": tmp_path / "labels.csv", **QUICK}
+    first = icone.pretrain(tmp_path / "data", out=tmp_path / "first", **settings)
+    run = icone.pretrain(tmp_path / "data", weights=str(first.folder), out=tmp_path / "second", **settings)
+    icone.export(run, "hub", tmp_path / "hub")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert str(tmp_path) not in card
+    assert "import timm\n" in card
+    assert "Started from the run first;" in card
+    assert "icone pretrain data " in card
+    assert "--weights first" in card
+    assert "--labels labels.csv" in card
 
 
 def test_an_encoder_of_your_own_is_exported_too(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import math
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -97,11 +100,34 @@ def test_a_pickle_with_code_is_refused_and_not_executed(tmp_path: Path) -> None:
         read_weights(tmp_path / "bad.pth")
     assert not (tmp_path / "boom").exists()
     (tmp_path / "noise.pth").write_bytes(b"no weights at all")
+    (tmp_path / "text.pth").write_bytes(b"hello")
     (tmp_path / "noise.safetensors").write_bytes(b"no weights at all")
     torch.save([1, 2], tmp_path / "list.pt")
-    for name, words in (("noise.pth", "."), ("noise.safetensors", "cannot read"), ("list.pt", "holds a list")):
+    for name, words in (
+        ("noise.pth", "cannot read"),
+        ("text.pth", "cannot read"),
+        ("noise.safetensors", "cannot read"),
+        ("list.pt", "holds a list"),
+    ):
         with pytest.raises(InputError, match=words):
             read_weights(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["a whole network", "weights and settings"])
+def test_the_command_that_converts_a_pickle_works_as_it_is_printed(kind: str, tmp_path: Path) -> None:
+    network = torch.nn.Linear(2, 2)
+    path = tmp_path / "it's mine.pth"
+    settings = {"model": network.state_dict(), "args": argparse.Namespace(lr=1)}
+    torch.save(network if kind == "a whole network" else settings, path)
+    with pytest.raises(InputError) as refused:
+        read_weights(path)
+    found = re.search(r"convert it once: (.*), and give (.*\.safetensors)", str(refused.value))
+    assert found is not None
+    interpreter, flag, code = shlex.split(found[1])
+    assert (interpreter, flag) == ("python", "-c")
+    exec(code, {})
+    converted = read_weights(Path(found[2]))
+    assert all(torch.equal(converted[name], tensor) for name, tensor in network.state_dict().items())
 
 
 def test_files_and_folders(tmp_path: Path) -> None:

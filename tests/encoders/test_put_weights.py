@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from torch import nn
 
 from icone.encoders import build_encoder
@@ -93,6 +96,50 @@ def test_what_does_not_fit_at_all_is_refused() -> None:
         put_weights(nn.Linear(2, 2), {"some": {"thing": torch.ones(2)}}, origin="x", in_channels=2)
     with pytest.raises(InputError, match="weight is not finite"):
         put_weights(nn.Linear(2, 2), {"weight": torch.full((2, 2), torch.nan)}, origin="x", in_channels=2)
+
+
+def test_a_few_numbers_that_fit_by_chance_are_refused() -> None:
+    """The counters and biases of a network of another width have the shapes of ours."""
+    narrow, wide = (
+        build_encoder("resnet10_3d", spatial_dims=3, in_channels=1, size=16, width=w) for w in (0.125, 0.25)
+    )
+    before = {name: tensor.clone() for name, tensor in wide.state_dict().items()}
+    with pytest.raises(InputError, match=r"only 0\.\d% of the encoder fits x \(conv1\.weight: 8×1×.*--width"):
+        put_weights(wide, narrow.state_dict(), origin="x", in_channels=1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in wide.state_dict().items())
+
+
+@pytest.mark.parametrize("release", ["model_swinvit", "ssl_pretrained_weights", "whole network"])
+def test_released_weights_of_swinunetr_find_their_places(release: str) -> None:
+    """The names are those that MONAI's `SwinUNETR.load_from` and `filter_swinunetr` turn into its own."""
+    nets = pytest.importorskip("monai.networks.nets")
+    torch.manual_seed(0)
+    network = nets.SwinUNETR(in_channels=1, out_channels=2, feature_size=12)
+    part = network.swinViT.state_dict()
+    content: dict[str, Any] = network.state_dict()
+    if release == "model_swinvit":
+        named = {f"module.{name.replace('mlp.linear', 'mlp.fc')}": tensor for name, tensor in part.items()}
+        content = {"state_dict": named | {"module.rotation_head.weight": torch.ones(4, 4)}}
+    elif release == "ssl_pretrained_weights":
+        named = {re.sub(r"^(layers\d)\.0\.", r"\1.0.0.", name): tensor for name, tensor in part.items()}
+        content = {"model": {f"encoder.{name}": tensor for name, tensor in named.items()}}
+    torch.manual_seed(1)
+    ours = build_encoder("monai:SwinUNETR", spatial_dims=3, in_channels=1, size=32, width=0.25)
+    found = put_weights(ours, content, origin="x", in_channels=1)
+    assert not found.new
+    assert found.share == 1
+    assert all(torch.equal(tensor, part[name.removeprefix("swinViT.")]) for name, tensor in ours.state_dict().items())
+
+
+def test_the_table_names_what_is_not_used_in_whole_lines() -> None:
+    content = {"weight": torch.ones(2, 2), "a_head_with_a_rather_long_name.weight": torch.ones(3)}
+    found = put_weights(nn.Linear(2, 2), content, origin="[somewhere].pth", in_channels=2)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(found.table())
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "weights from [somewhere].pth: 67% of the encoder\n" in printed
+    assert "bias: not among the weights\n" in printed
+    assert "not used of the weights: a_head_with_a_rather_long_name.weight\n" in printed
 
 
 @pytest.mark.parametrize(("name", "dims"), [("test_vit", 2), ("test_resnet", 2), ("resnet10_3d", 3)])

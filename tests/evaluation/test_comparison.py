@@ -7,8 +7,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest
 
-from icone.evaluation.comparison import NOTICEABLE, Difference, compare
+from icone.evaluation.comparison import NOTICEABLE, Difference, compare, compare_regressions
 from icone.evaluation.probes import ProbeResult, knn_probe
+from icone.evaluation.regression import regression_result
 
 Bools = npt.NDArray[np.bool_]
 
@@ -65,6 +66,18 @@ def test_encoders_of_the_same_worth_are_rarely_told_apart() -> None:
 def test_an_interval_stays_within_what_is_possible() -> None:
     wild = Difference(before=0.5, after=1.0, error=0.9, samples=2)
     assert (wild.low, wild.high) == (-1.0, 1.0)
+
+
+def test_a_regression_that_is_far_below_the_mean_is_worse_for_sure() -> None:
+    """An R² below 0 counts as 0, and so do the ends of its interval: here all of it."""
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=70)
+    good, bad = (regression_result(true + rng.normal(scale=s, size=70), true, 80) for s in (0.4, 1.6))
+    lost, gained = compare_regressions(good, bad), compare_regressions(bad, good)
+    assert bad.r2 < -1
+    assert lost.worse
+    assert lost.low == lost.value == lost.high == -good.r2
+    assert gained.low <= gained.value == good.r2 <= gained.high
 
 
 def test_a_sure_difference_of_half_a_point_is_none() -> None:

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from sklearn.datasets import make_classification
-from sklearn.linear_model import RidgeClassifier
-from sklearn.metrics import balanced_accuracy_score
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.datasets import make_classification, make_multilabel_classification, make_regression
+from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.metrics import balanced_accuracy_score, r2_score, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from icone.api.build import make_encoder, make_method, make_views
+from icone.api.closing_summary import pretraining_summary
 from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig
 from icone.data import load_data
@@ -29,7 +30,7 @@ from icone.report.content import history_columns, live_warnings
 from icone.run import Run
 from icone.training.callbacks import flatten
 from icone.training.checkpoint import load_state
-from icone.training.progress import PlainDisplay
+from icone.training.progress import LIVE_SCORES, PlainDisplay
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 40, "epochs": 3, "features": 8, "seed": 3}
 COLLAPSING: dict[str, Any] = POINTS | {
@@ -112,30 +113,100 @@ def test_labels_are_probed_without_a_trace(tmp_path: Path, monkeypatch: pytest.M
     assert {"probe/live_linear", "probe/live_knn"} <= flatten(run.history[0]).keys()
 
 
-def test_probes_of_labels_are_those_of_scikit_learn() -> None:
+@pytest.mark.parametrize(
+    ("task", "names", "said"),
+    [
+        ("regression", ("live_ridge", "live_knn_regressor"), "ridge probe R²"),
+        ("multilabel", ("live_multilabel", "live_knn_multilabel"), "one-vs-rest probe mean AUROC"),
+    ],
+)
+def test_numbers_and_several_labels_are_probed_without_a_trace(
+    task: str, names: tuple[str, str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, moments and random state are those of a run without the probe; terminal, page and loggers have it."""
+    points = np.random.default_rng(0).normal(size=(120, 6)).astype(np.float32)
+    some = [None if i % 10 == 0 else number for i, number in enumerate(points[:, 0] + 0.1 * points[:, 1])]
+    labels: Any = some if task == "regression" else points[:, :3] > 0.3
+    settings: dict[str, Any] = {"features": 8, "epochs": 4, "batch_size": 8, "lr": 3e-3, "labels": labels}
+    monkeypatch.setattr("icone.evaluation.live_probe.FEWEST_INSTANCES", 100)
+    out = quiet()
+    run = pretrain(points, **settings, probe_every=2, out=tmp_path / "with", console=out)
+    without = pretrain(points, **settings, probe_every=0, out=tmp_path / "without", console=quiet())
+    bare = pretrain(points, **settings | {"labels": None}, probe_every=2, out=tmp_path / "bare", console=quiet())
+    assert weights(run) == weights(without) == weights(bare)
+    assert not any("probe" in row for row in bare.history)
+    rows = {row["epoch"]: row["probe"] for row in run.history if "probe" in row}
+    assert list(rows) == [0, 2, 3]
+    assert rows[0].keys() == {*names, *(f"untrained_{name}" for name in names), "instances"}
+    assert all(0.3 < row[names[0]] <= 1 for row in rows.values())
+    printed = out.file.getvalue()  # type: ignore[attr-defined]
+    assert f"{said} {rows[0][names[0]]:.3f} (untrained" in printed
+    assert f"{LIVE_SCORES[names[0]][1]} {rows[3][names[0]]:.3f}, " in "\n".join(pretraining_summary(run))
+    assert history_columns(run)["geometry"][names[1]][0] == [0, rows[0][f"untrained_{names[1]}"]]
+    assert {f"probe/{name}" for name in names} <= flatten(run.history[0]).keys()
+
+
+def in_halves(probe: LabelProbe, model: Any, x: Any, y: Any, method: str = "predict") -> Any:
+    """What a model of scikit-learn says about every sample, trained on the other half."""
+    said = np.empty(np.shape(y))
+    for half in (0, 1):
+        train, test = probe.halves != half, probe.halves == half
+        said[test] = getattr(make_pipeline(StandardScaler(), model).fit(x[train], y[train]), method)(x[test])
+    return said
+
+
+def test_probes_of_classes_are_those_of_scikit_learn() -> None:
     x, y = make_classification(60, 12, n_informative=8, n_classes=3, class_sep=0.8, random_state=1)
     features = np.stack([x + 0.1, x - 0.1], axis=1).astype(np.float32)
-    codes = np.where(np.arange(60) % 7 == 0, -1, y)  # some have no label
+    targets = np.eye(3)[y]
+    targets[::7] = np.nan  # some have no label
     groups = [f"patient {row // 2}" for row in range(60)]
-    probe = LabelProbe(codes, groups)
+    probe = LabelProbe("classification", targets, groups)
     sides = [{groups[row] for row in probe.rows[probe.halves == half]} for half in (0, 1)]
     assert min(map(len, sides)) > 10
     assert not sides[0] & sides[1]
     found = probe(features)
-    rows, kept = probe.rows, x[probe.rows]
-    models = {
+    rows = probe.rows
+    for name, model in {
         "live_linear": RidgeClassifier(alpha=PENALTY * 12),
         "live_knn": KNeighborsClassifier(5),
-    }
-    for name, model in models.items():
-        said = np.empty(len(rows), dtype=int)
-        for half in (0, 1):
-            train, test = probe.halves != half, probe.halves == half
-            said[test] = make_pipeline(StandardScaler(), model).fit(kept[train], y[rows][train]).predict(kept[test])
-        assert found[name] == pytest.approx(balanced_accuracy_score(y[rows], said))
+    }.items():
+        assert found[name] == pytest.approx(balanced_accuracy_score(y[rows], in_halves(probe, model, x[rows], y[rows])))
         assert 0.4 < found[name] < 1
-    assert LabelProbe(np.zeros(60, dtype=np.int64))(features) == {}  # one class
-    assert LabelProbe(y[:40])(features[:40]) == {}  # too few to say anything
+    assert LabelProbe("classification", np.ones((60, 1)))(features) == {}  # one class
+    assert LabelProbe("classification", np.eye(3)[y[:40]])(features[:40]) == {}  # too few to say anything
+
+
+def test_probes_of_numbers_are_those_of_scikit_learn() -> None:
+    x, y = make_regression(80, 12, n_informative=6, noise=40.0, random_state=1)
+    features = np.stack([x + 0.1, x - 0.1], axis=1).astype(np.float32)
+    targets = np.where(np.arange(80) % 7 == 0, np.nan, y)[:, None]
+    probe = LabelProbe("regression", targets, [f"patient {row // 2}" for row in range(80)])
+    assert set(probe.rows) == set(np.flatnonzero(~np.isnan(targets[:, 0])))
+    found, rows = probe(features), probe.rows
+    for name, model in {
+        "live_ridge": Ridge(alpha=PENALTY * 12),
+        "live_knn_regressor": KNeighborsRegressor(5),
+    }.items():
+        assert found[name] == pytest.approx(r2_score(y[rows], in_halves(probe, model, x[rows], y[rows])), abs=1e-4)
+        assert 0.05 < found[name] < 0.95
+    assert LabelProbe("regression", np.full((80, 1), 3.0))(features) == {}  # all the same
+
+
+def test_probes_of_several_labels_are_those_of_scikit_learn() -> None:
+    x, y = make_multilabel_classification(100, 12, n_classes=4, random_state=1)
+    features = np.stack([x + 0.1, x - 0.1], axis=1).astype(np.float32)
+    y = np.column_stack([y, np.arange(100) == 50])  # one sample has the last label: it cannot be tested
+    probe = LabelProbe("multilabel", y.astype(float))
+    assert probe.targets.shape == (100, 4)
+    found = probe(features)
+    model = Ridge(alpha=PENALTY * 12)
+    neighbours = KNeighborsRegressor(5)  # whose mean is the share of neighbours with the label
+    for name, one in {"live_multilabel": model, "live_knn_multilabel": neighbours}.items():
+        said = in_halves(probe, one, x, y[:, :4].astype(float))
+        expected = [roc_auc_score(y[probe.halves == h, :4], said[probe.halves == h], average="macro") for h in (0, 1)]
+        assert found[name] == pytest.approx(np.mean(expected), abs=1e-4)
+        assert 0.6 < found[name] < 1
 
 
 def test_the_figures_are_those_of_the_views_features() -> None:

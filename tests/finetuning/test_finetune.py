@@ -175,6 +175,16 @@ def test_no_group_is_on_two_sides(run: Run, tmp_path: Path, fraction: float) -> 
     assert not sides[1] & sides[2]
 
 
+def test_groups_that_pretraining_did_not_know_can_leave_nothing_to_test(tmp_path: Path) -> None:
+    source = "synthetic:gaussians@x40"
+    run = icone.pretrain(
+        source, features=8, epochs=1, probe_every=0, test_fraction=0.25, out=tmp_path / "run", console=quiet()
+    )
+    groups = dict.fromkeys(icone.embed(run, device="cpu", console=quiet())["id"], "one patient")
+    with pytest.raises(InputError, match=r"all 10 are of groups .* such as one patient\. Give --group-column at pre"):
+        finetune(run, tmp_path / "out", groups=groups)
+
+
 def test_the_validation_part_has_every_class_that_can_spare_a_sample() -> None:
     labels = np.array(list("aaaaaaaabbbbc"))
     partition = Partition(np.arange(13), np.array([], dtype=np.int64), labels)

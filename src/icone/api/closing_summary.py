@@ -12,7 +12,7 @@ from icone.methods import method_class
 from icone.run import Run
 from icone.seeds import group_seeds
 from icone.terminal import counted
-from icone.training.progress import format_rank, format_seconds
+from icone.training.progress import format_rank, format_seconds, live_score
 
 WIDTH = 9
 """Of the words before the lines, as in what is said before training."""
@@ -66,9 +66,9 @@ def _measured(run: Run, rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
         _line("RankMe", f"{geometry['rankme']:.1f} of at most {geometry['rank_limit']:.0f}, {before}"),
     ]
-    if "probe" in last:
-        now, then = (100 * last["probe"][name] for name in ("live_linear", "untrained_live_linear"))
-        lines.append(_line("probe", f"balanced accuracy {now:.1f} %, {then:.1f} % before training"))
+    if (found := live_score(last)) is not None:
+        now, before = (f"{value}{found.unit}" for value in (found.now, found.before))
+        lines.append(_line("probe", f"{found.score} {now}, {before} before training"))
     verdict = judge_live(geometry, TAUGHT if method_class(run.config.method).needs_labels else "")
     lines.append(_line("so far", f"{verdict.headline} ({geometry.get('instances', 0)} samples: evaluate measures all)"))
     alarms = [row["epoch"] + 1 for row in rows if "warning" in row["geometry"]]

@@ -34,6 +34,7 @@ from icone.api.build import (
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
 from icone.api.evaluation_data import EvaluationData, GivenData, changed_settings, read_evaluation_data
 from icone.api.finetune_table import NETWORKS, PROBES
+from icone.api.partition import GEOMETRY_ONLY
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
 from icone.config import FinetuneConfig, to_json
 from icone.data import Dataset
@@ -147,7 +148,8 @@ class _Parts:
 
 def _choose(samples: EvaluationData, config: FinetuneConfig, split_seed: int) -> _Parts:
     if samples.partition is None:
-        raise InputError(f"fine-tuning needs labels of a training and a test part, but {samples.note}")
+        why = samples.note.replace(GEOMETRY_ONLY, "")
+        raise InputError(f"fine-tuning needs labels of a training and a test part, but {why}")
     partition = samples.partition
     used = dataclasses.replace(partition, train=draw_labels(partition, config.fraction, config.seed))
     own = samples.datasets[0]

@@ -18,6 +18,8 @@ from icone.run import Run
 
 FEWEST_NUMBERS = 10
 """Labelled samples below which a regression says nothing."""
+GEOMETRY_ONLY = ", so geometry only"
+"""What an evaluation does where its labels do not do for probes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,18 +56,22 @@ def choose_partition(
     if groups is not None:
         train_groups = {groups[row] for row in parts[0]}
         kept = np.array([row for row in parts[1] if groups[row] not in train_groups], dtype=np.int64)
-        if external and len(parts[1]) and not len(kept):
-            raise InputError(
+        if len(parts[1]) and not len(kept):
+            why = (
                 f"no test sample is left: all {len(parts[1])} are of groups whose samples train the probes, such as "
-                f"{groups[parts[1][0]].removeprefix('group ')}. Give a test set of other groups, or, where the same "
-                "names mean others there, rename them"
+                f"{groups[parts[1][0]].removeprefix('group ')}"
             )
+            if external:
+                way = "Give a test set of other groups, or, where the same names mean others there, rename them"
+                raise InputError(f"{why}. {way}")
+            way = "Give --group-column at pretraining too, which holds out whole groups, or another test set (--test)"
+            return None, f"{why}{GEOMETRY_ONLY}. {way}", notes
         if shared := len(parts[1]) - len(kept):
             notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
         parts = parts[0], kept
     partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
     if why := _cannot_probe(partition):
-        return None, f"{why}, so geometry only", notes
+        return None, f"{why}{GEOMETRY_ONLY}", notes
     return partition, note, notes
 
 
@@ -76,11 +82,11 @@ def _too_little(labels: np.ndarray, samples: Evaluated) -> str:
     if samples.task != "classification" and len(labels) >= FEWEST_NUMBERS and len(set(labels)) >= 2:
         return ""
     if samples.described is None and len(labels) == 0:
-        return "there are no labels, so geometry only; give --labels for probes"
+        return f"there are no labels{GEOMETRY_ONLY}; give --labels for probes"
     where = "the data" if samples.described is None else samples.described
     if samples.task == "classification":
-        return f"{where} holds fewer than two classes, so geometry only"
-    return f"{where} holds {len(labels)} labels, and a probe needs {FEWEST_NUMBERS} that differ, so geometry only"
+        return f"{where} holds fewer than two classes{GEOMETRY_ONLY}"
+    return f"{where} holds {len(labels)} labels, and a probe needs {FEWEST_NUMBERS} that differ{GEOMETRY_ONLY}"
 
 
 def _parts(
@@ -100,7 +106,7 @@ def _parts(
         return parts, "probes are tested on the part that pretraining never saw", _suggestion(samples)
     if method_class(run.config.method).needs_labels:
         note = (
-            f"{run.config.method} was taught the labels of all samples, so geometry only: probes would be tested on "
+            f"{run.config.method} was taught the labels of all samples{GEOMETRY_ONLY}: probes would be tested on "
             "what it was taught. --test-fraction 0.2 at pretraining holds samples out"
         )
         return None, note, []
@@ -118,7 +124,7 @@ def _parts(
             labelled = labelled[~np.isin(labels, alone)]
             notes.append(f"left out of the probes, because only one sample is labelled so: {', '.join(alone)}")
             if len(found) - len(alone) < 2:
-                return None, "fewer than two classes have two labelled samples, so geometry only", notes
+                return None, f"fewer than two classes have two labelled samples{GEOMETRY_ONLY}", notes
     codes = np.zeros(len(labelled), np.int64)
     classes: np.ndarray = np.array([], dtype=str)
     if samples.task == "classification":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shlex
 import socket
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +14,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -24,12 +26,16 @@ from icone.training.context import kept_random_state
 from icone.validation import user_path
 
 HUB = "hf-hub:"
+RUN_ORIGIN = "the run "
+"""How the origin of weights from another run begins, before its folder."""
 MEDICALNET = "TencentMedicalNet/MedicalNet-Resnet"
 """The repositories of MedicalNet (Chen et al. 2019, arXiv:1904.00625) on the Hugging Face Hub, before the depth."""
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 """Files with weights in a repository of the Hub, the first that is there is taken."""
 FOLDER_FILES = (*HUB_FILES, "encoder.safetensors", "models/model.pt")
 """The same in a folder: of the Hub or timm, of ours, of a MONAI bundle."""
+STATE_KEYS = ("state_dict", "model", "network_weights", "teacher")
+"""Under which checkpoints of Lightning, timm, nnU-Net and DINO hold weights."""
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".tar")
 
 
@@ -132,7 +138,7 @@ def _is_hub_reachable() -> bool:
 
 def _from_folder(folder: Path) -> FoundWeights:
     if Run(folder).exists() and (folder / "instances.json").is_file():  # a folder of the Hub has a config.json too
-        return FoundWeights(Run(folder).trained_weights(), f"the run {folder}")
+        return FoundWeights(Run(folder).trained_weights(), f"{RUN_ORIGIN}{folder}")
     files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()]
     files = files[:1] or sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
     if len(files) != 1:
@@ -150,18 +156,40 @@ def read_weights(path: Path) -> Mapping[str, Any]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{path} is a pickle that holds more than tensors, and opening it could run code. If you trust it, convert "
-            "it once: python -c \"import torch, safetensors.torch as s; c = torch.load('FILE', weights_only=False); "
-            "s.save_file({k: v.contiguous() for k, v in c['state_dict'].items()}, 'FILE.safetensors')\" "
-            "(the key may be another than state_dict), and give FILE.safetensors"
-        ) from error
-    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about old or foreign pickles, which are refused below
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # bytes that are no pickle make the reader raise nearly anything
+        if isinstance(error, pickle.UnpicklingError) and _is_pickle(path):
+            raise InputError(
+                f"{path} is a pickle that holds more than tensors, and opening it could run code. If you trust it, "
+                f"convert it once: {conversion_command(path)}, and give {path.with_suffix('.safetensors')}"
+            ) from error
         raise InputError(
             f"cannot read the weights {path}, it is damaged or of another kind: {one_line(error)}"
         ) from error
     if not isinstance(content, Mapping):
         raise InputError(f"{path} holds a {type(content).__name__} and not weights by name (a state_dict)")
     return content
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins like those of `torch.save` (a ZIP archive, formerly a bare pickle)."""
+    with path.open("rb") as file:
+        return file.read(2).startswith((b"PK", b"\x80"))
+
+
+def conversion_command(path: Path) -> str:
+    """A command line that turns a pickle of a network or of its weights into a safetensors file, and trusts it.
+
+    >>> print(conversion_command(Path("a.pth")).partition(";")[0])
+    python -c 'import torch, safetensors.torch as s
+    """
+    file, out = json.dumps(str(path)), json.dumps(str(path.with_suffix(".safetensors")))
+    code = (
+        f'import torch, safetensors.torch as s; c = torch.load({file}, map_location="cpu", weights_only=False); '
+        f"c = next((c[k] for k in {json.dumps(STATE_KEYS)} if k in c), c) if isinstance(c, dict) else c; "
+        'c = c.state_dict() if hasattr(c, "state_dict") else c; '
+        f"s.save_file({{k: v.clone().contiguous() for k, v in c.items() if torch.is_tensor(v)}}, {out})"
+    )
+    return f"python -c {shlex.quote(code)}"

@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor, nn
 
 from icone.errors import InputError
 
 LOADED_WEIGHTS = "icone_loaded_weights"
 """The attribute of an encoder that says what became of the weights that it was given."""
+SMALLEST_SHARE = 0.1
+"""Of the encoder's numbers that must fit. In an encoder of another width a few counters and biases fit by chance."""
 POSITIONS = ("pos_embed", "position_embeddings")
 """How names of learned position embeddings (1, prefix + positions, channels) end, in timm and in MONAI."""
 
@@ -56,12 +61,12 @@ class LoadedWeights:
             "weights loaded": f"{len(self.loaded)} tensors; with the adapted ones {self.share:.0%} of the encoder",
             "weights adapted": listed(self.adapted),
             "weights left as the seed made them": listed(self.new),
-            "weights without a place in the encoder": str(len(self.unused)),
+            "weights without a place in the encoder": _some(self.unused),
         }
 
-    def table(self) -> Table:
-        """A row for every part of the encoder, and a line for every tensor that was adapted or left."""
-        table = Table(title=f"weights from {self.origin}: {self.share:.0%} of the encoder", title_justify="left")
+    def table(self) -> Group:
+        """A row for every part of the encoder, and a line for every tensor that was adapted, left or not used."""
+        table = Table()
         for column in ("part", "loaded", "adapted", "left"):
             table.add_column(column, justify="left" if column == "part" else "right")
         counts = [Counter(name.partition(".")[0] for name in names) for names in (self.loaded, self.adapted, self.new)]
@@ -70,20 +75,20 @@ class LoadedWeights:
         reasons = [*self.adapted.items(), *self.new.items()]
         lines = [f"{name}: {why}" for name, why in reasons[:10]]
         lines += [f"{len(reasons) - 10} more: see config.json"] if len(reasons) > 10 else []
-        lines += [f"{len(self.unused)} tensors of the weights have no place here"] if self.unused else []
-        table.caption, table.caption_justify = "\n".join(lines) or None, "left"
-        return table
+        lines += [f"not used of the weights: {_some(self.unused)}"] if self.unused else []
+        title = f"weights from {self.origin}: {self.share:.0%} of the encoder"
+        return Group(Text(title), table, *map(Text, lines))
 
 
 def put_weights(network: nn.Module, content: Mapping[str, Any], *, origin: str, in_channels: int) -> LoadedWeights:
-    """Put all weights that fit into an encoder, and say what became of each; an `InputError` where none fits.
+    """Put all weights that fit into an encoder, and say what became of each; an `InputError` where hardly any fits.
 
     `content` is what a file holds: tensors by name, perhaps in dictionaries in dictionaries, under any prefix
     (`state_dict`, `module.`, `teacher.backbone.` …). Formats of other projects are converted as timm does it. The
     weight of the first convolution is adapted to the channels, position embeddings to the grid.
     """
     wanted = network.state_dict()
-    found = below_best_prefix(_flattened(content), wanted.keys())
+    found = _by_our_names(_flattened(content), network, wanted)
     tensors = _converted_by_timm(found, network)
     fitted: dict[str, Tensor] = {}
     adapted: dict[str, str] = {}
@@ -103,20 +108,26 @@ def put_weights(network: nn.Module, content: Mapping[str, Any], *, origin: str, 
         before = found.get(name, tensor)
         if before.shape != want.shape:
             adapted[name] = f"{_shape(before)} → {_shape(want)}"
+    share = sum(fit.numel() for fit in fitted.values()) / max(sum(want.numel() for want in wanted.values()), 1)
     if not fitted:
         raise InputError(
             f"nothing in {origin} fits the encoder: its names are {_some(found)}, and those of the encoder "
             f"{_some(wanted)}. Choose the --encoder that the weights belong to"
         )
+    if share < SMALLEST_SHARE:
+        name, why = next(iter(new.items()))
+        raise InputError(
+            f"only {share:.1%} of the encoder fits {origin} ({name}: {why}). Choose the --encoder, --width and "
+            "--features that the weights belong to"
+        )
     network.load_state_dict(fitted, strict=False)
-    numbers = sum(want.numel() for want in wanted.values())
     return LoadedWeights(
         origin=origin,
         loaded=[name for name in fitted if name not in adapted],
         adapted=adapted,
         new=new,
         unused=[name for name in tensors if name not in wanted],
-        share=sum(fit.numel() for fit in fitted.values()) / max(numbers, 1),
+        share=share,
     )
 
 
@@ -129,6 +140,23 @@ def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor
         elif isinstance(value, Mapping):
             flat |= _flattened(value, f"{prefix}{key}.")
     return flat
+
+
+def _by_our_names(found: dict[str, Tensor], network: nn.Module, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors by the names that they have in the encoder, as far as that is known.
+
+    A network says as `released_names` what its released weights call things otherwise: patterns and replacements. Some
+    releases hold what is one part of the encoder (`swinViT`) and leave its name out.
+    """
+    for pattern, replacement in getattr(network, "released_names", ()):
+        found = {re.sub(pattern, replacement, name): tensor for name, tensor in found.items()}
+    as_named = below_best_prefix(found, wanted)
+    part, *others = {name.partition(".")[0] for name in wanted} - {"projection"} or {""}
+    if others:
+        return as_named
+    inside = {name.removeprefix(f"{part}."): None for name in wanted if name.startswith(f"{part}.")}
+    as_part = {f"{part}.{name}": tensor for name, tensor in below_best_prefix(found, inside).items()}
+    return max(as_named, as_part, key=lambda named: len(named.keys() & wanted.keys()))
 
 
 def below_best_prefix(found: dict[str, Tensor], wanted: Any) -> dict[str, Tensor]:
@@ -216,6 +244,11 @@ def _shape(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "a number"
 
 
-def _some(names: Mapping[str, Any]) -> str:
-    first = list(itertools.islice(names, 3))
-    return ", ".join(first) + (", …" if len(names) > 3 else "") if first else "none"
+def _some(names: Iterable[str]) -> str:
+    """The first three names.
+
+    >>> _some(["a", "b"]), _some("abcde"), _some([])
+    ('a, b', 'a, b, c and 2 more', 'none')
+    """
+    first, rest = (given := list(names))[:3], len(given) - 3
+    return (", ".join(first) or "none") + (f" and {rest} more" if rest > 0 else "")

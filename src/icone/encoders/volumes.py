@@ -41,6 +41,8 @@ class SwinEncoder(VolumeEncoder):
     """The Swin transformer of SwinUNETR (Hatamizadeh et al. 2022, arXiv:2201.01266)."""
 
     edge = 32
+    released_names = ((r"\bmlp\.fc([12])\b", r"mlp.linear\1"), (r"\b(layers[1-4]\.0)\.0\.", r"\1."))
+    """Of MONAI's two releases that were trained without labels: `model_swinvit.pt`, `ssl_pretrained_weights.pth`."""
 
     def __init__(self, in_channels: int, width: float, features: int | None) -> None:
         nets = _monai_networks()

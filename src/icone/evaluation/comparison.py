@@ -41,15 +41,18 @@ class Difference:
 
     @property
     def value(self) -> float:
-        return max(self.after, self.floor) - max(self.before, self.floor)
+        return self._difference(self.after)
 
     @property
     def low(self) -> float:
-        return max(-1.0, self.value - SURE * self.error)
+        return max(-1.0, self._difference(self.after - SURE * self.error))
 
     @property
     def high(self) -> float:
-        return min(1.0, self.value + SURE * self.error)
+        return min(1.0, self._difference(self.after + SURE * self.error))
+
+    def _difference(self, after: float) -> float:
+        return max(after, self.floor) - max(self.before, self.floor)
 
     @property
     def better(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from icone.data import Dataset
+from icone.data.targets import Task, label_set
 from icone.evaluation.inputs import FloatArray
 from icone.evaluation.metrics import Array
 
@@ -17,50 +19,115 @@ NEIGHBOURS = 5
 FEWEST = 50
 """Labelled samples below which there is no score: of 30 samples of six classes, half of them to learn from, it would
 be off by ten points and more, and a newcomer would take it for a verdict."""
+NAMES: dict[Task, tuple[str, str]] = {
+    "classification": ("live_linear", "live_knn"),
+    "regression": ("live_ridge", "live_knn_regressor"),
+    "multilabel": ("live_multilabel", "live_knn_multilabel"),
+}
+"""What the table of metrics calls the scores of the linear and of the kNN probe."""
 
 Codes = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
 
 
 class LabelProbe:
     """A linear and a kNN probe of features (n, V, d), each trained on one half of the samples and tested on the other.
 
-    Every sample is tested once. The linear probe is a ridge regression to the classes, one column each, in closed form:
-    a logistic regression, as `icone evaluate` has it, would take longer than the rest of the live probe. Both see the
-    means over the views. Scores are balanced accuracies; without labels of two classes there are none.
+    Every sample is tested once. The linear probe is a ridge regression in closed form: to the number, or to one column
+    of 0 and 1 for every class or label. A logistic regression, as `icone evaluate` has it, would take longer than the
+    rest of the live probe. Both see the means over the views. Scores are the balanced accuracy of classes, R² of
+    numbers, and of several labels the AUROC, mean over labels and halves.
     """
 
-    def __init__(self, codes: Codes, groups: Sequence[str | None] | None = None) -> None:
-        """`codes`: a class per sample, -1 where there is none; no group is on both sides."""
-        halves = split_in_halves(codes, groups)
-        counts = [np.bincount(codes[halves == half], minlength=codes.max(initial=0) + 1) for half in (0, 1)]
-        usable = np.flatnonzero((counts[0] > 0) & (counts[1] > 0))
-        self.rows = np.flatnonzero(np.isin(codes, usable))
-        if len(usable) < 2 or len(self.rows) < FEWEST:
-            self.rows = self.rows[:0]
-        self.codes = np.searchsorted(usable, codes[self.rows])
-        self.halves = halves[self.rows]
+    def __init__(self, task: Task, targets: FloatArray, groups: Sequence[str | None] | None = None) -> None:
+        """`targets`: (n, columns), of `label_targets`; a row of NaN has no label. No group is on both sides."""
+        self.task: Task = task
+        halves = split_in_halves(_strata(task, targets), groups)
+        usable = _usable(task, targets, halves)
+        rows = np.flatnonzero(halves >= 0)
+        if task == "classification":  # samples of other classes cannot be told
+            rows = rows[targets[rows][:, usable].any(axis=1)]
+        fewest_columns = 2 if task == "classification" else 1
+        self.rows = rows if len(usable) >= fewest_columns and len(rows) >= FEWEST else rows[:0]
+        self.targets, self.halves = targets[self.rows][:, usable], halves[self.rows]
 
     @classmethod
     def without(cls) -> Self:
         """A probe of nothing."""
-        return cls(np.array([], dtype=np.int64))
+        return cls("classification", np.empty((0, 0)))
 
     def __call__(self, features: Array) -> dict[str, float]:
         """Scores by the names of the table of metrics; nothing where there is nothing to read."""
         if not len(self.rows):
             return {}
         x = features[self.rows].mean(axis=1).astype(np.float64)
-        linear, near = np.empty_like(self.codes), np.empty_like(self.codes)
+        linear, near = np.empty_like(self.targets), np.empty_like(self.targets)
         for half in (0, 1):
             train, test = self.halves != half, self.halves == half
             known, asked = _standardized(x[train], x[test])
-            linear[test] = ridge(known, self.codes[train], asked)
-            near[test] = vote(known, self.codes[train], asked)
-        return {"live_linear": self._score(linear), "live_knn": self._score(near)}
+            linear[test] = ridge(known, self.targets[train], asked)
+            near[test] = mean_of_nearest(known, self.targets[train], asked)
+        return {name: self._score(said) for name, said in zip(NAMES[self.task], (linear, near), strict=True)}
 
-    def _score(self, predicted: Codes) -> float:
-        right = predicted == self.codes
-        return float(np.mean([right[self.codes == code].mean() for code in np.unique(self.codes)]))
+    def _score(self, said: FloatArray) -> float:
+        if self.task == "classification":
+            right, codes = said.argmax(axis=1) == self.targets.argmax(axis=1), self.targets.argmax(axis=1)
+            return float(np.mean([right[codes == code].mean() for code in np.unique(codes)]))
+        if self.task == "regression":
+            spread = ((self.targets - self.targets.mean()) ** 2).sum()
+            return float(1 - ((self.targets - said) ** 2).sum() / spread)
+        parts = [(self.targets[self.halves == half], said[self.halves == half]) for half in (0, 1)]
+        columns = range(self.targets.shape[1])
+        return float(np.mean([auroc(true[:, i] > 0, scores[:, i]) for true, scores in parts for i in columns]))
+
+
+def label_targets(dataset: Dataset, rows: Rows) -> FloatArray:
+    """What a probe is to say about these rows, (n, columns), NaN where a row has no label.
+
+    One column of 0 and 1 for every class, or for every label of a sample that can have several; or one of numbers.
+    """
+    task = dataset.source.task
+    if task == "classification":
+        codes = dataset.labels.numpy()[rows]
+        if not dataset.class_names:
+            return np.empty((len(rows), 0))
+        return np.where(codes[:, None] < 0, np.nan, np.eye(len(dataset.class_names))[codes])
+    given = dataset.source.labels or (None,) * len(dataset.source)
+    texts = [given[dataset.positions[row]] for row in rows]
+    if task == "regression":
+        return np.array([[np.nan if text is None else float(text)] for text in texts])
+    sets = [None if text is None else label_set(text) for text in texts]
+    names = sorted({name for found in sets if found is not None for name in found})
+    found = [[np.nan] * len(names) if own is None else [float(name in own) for name in names] for own in sets]
+    return np.array(found, dtype=np.float64).reshape(len(rows), len(names))
+
+
+def labelled(dataset: Dataset) -> npt.NDArray[np.bool_]:
+    """Which rows of a data set have a label, whatever the task."""
+    if dataset.source.labels is None:
+        return np.zeros(len(dataset), dtype=bool)
+    return np.array([dataset.source.labels[position] is not None for position in dataset.positions], dtype=bool)
+
+
+def _strata(task: Task, targets: FloatArray) -> Codes:
+    """What the halves should have alike, a code per row: classes, order of numbers, sets of labels; -1 without one."""
+    known = ~np.isnan(targets).any(axis=1) if targets.shape[1] else np.zeros(len(targets), dtype=bool)
+    codes = np.full(len(targets), -1, dtype=np.int64)
+    if task == "classification":
+        codes[known] = targets[known].argmax(axis=1) if known.any() else 0
+    elif known.any():
+        codes[known] = np.unique(targets[known], axis=0, return_inverse=True)[1].reshape(-1)
+    return codes
+
+
+def _usable(task: Task, targets: FloatArray, halves: Codes) -> Rows:
+    """Columns that can be learned and tested in both halves."""
+    parts = [targets[halves == half] for half in (0, 1)]
+    if not all(map(len, parts)):
+        return np.array([], dtype=np.int64)
+    if task == "classification":
+        return np.flatnonzero(np.all([part.any(axis=0) for part in parts], axis=0))
+    return np.flatnonzero(np.all([part.min(axis=0) < part.max(axis=0) for part in parts], axis=0))
 
 
 def split_in_halves(codes: Codes, groups: Sequence[str | None] | None = None) -> Codes:
@@ -77,23 +144,30 @@ def split_in_halves(codes: Codes, groups: Sequence[str | None] | None = None) ->
     return np.array([turn[name] if code >= 0 else -1 for code, name in zip(codes, names, strict=True)], dtype=np.int64)
 
 
-def ridge(known: FloatArray, codes: Codes, asked: FloatArray) -> Codes:
-    """The classes of `asked` (m, d) by a ridge regression of the classes of `known` (n, d): A (K + λ)⁻¹ Y, K = X Xᵀ."""
-    classes = np.eye(codes.max() + 1)[codes]
-    offset = classes.mean(axis=0)
+def ridge(known: FloatArray, targets: FloatArray, asked: FloatArray) -> FloatArray:
+    """The targets of `asked` (m, d) by a ridge regression of those of `known` (n, d): A Xᵀ (K + λ)⁻¹ Y, K = X Xᵀ."""
+    offset = targets.mean(axis=0)
     gram = known @ known.T + PENALTY * known.shape[1] * np.eye(len(known))
-    outputs = asked @ (known.T @ np.linalg.solve(gram, classes - offset)) + offset
-    found: Codes = outputs.argmax(axis=1)
-    return found
+    outputs: FloatArray = asked @ (known.T @ np.linalg.solve(gram, targets - offset)) + offset
+    return outputs
 
 
-def vote(known: FloatArray, codes: Codes, asked: FloatArray) -> Codes:
-    """The classes of `asked` by most of the nearest in `known`; of a tie, the class that comes first."""
+def mean_of_nearest(known: FloatArray, targets: FloatArray, asked: FloatArray) -> FloatArray:
+    """The targets of `asked` as means over the nearest in `known`: of classes, the shares of their votes."""
     squares = (known**2).sum(axis=1) - 2 * asked @ known.T  # and a constant of each row
-    nearest = codes[np.argsort(squares, axis=1, kind="stable")[:, :NEIGHBOURS]]
-    votes = (nearest[:, :, None] == np.arange(codes.max() + 1)).sum(axis=1)
-    found: Codes = votes.argmax(axis=1)
-    return found
+    nearest = np.argsort(squares, axis=1, kind="stable")[:, :NEIGHBOURS]
+    means: FloatArray = targets[nearest].mean(axis=1)
+    return means
+
+
+def auroc(present: npt.NDArray[np.bool_], scores: FloatArray) -> float:
+    """The share of pairs of a sample with a label and one without it that scores order rightly; a tie is half a pair.
+
+    >>> auroc(np.array([False, True, True]), np.array([0.1, 0.1, 0.9]))
+    0.75
+    """
+    above = scores[present][:, None] - scores[~present][None]
+    return float((above > 0).mean() + 0.5 * (above == 0).mean())
 
 
 def _standardized(train: FloatArray, test: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -15,7 +15,7 @@ from icone.data import Dataset
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows, kept_statistics
 from icone.errors import CollapseError
 from icone.evaluation.assessment import geometry_metrics, with_untrained
-from icone.evaluation.live_labels import LabelProbe
+from icone.evaluation.live_labels import LabelProbe, label_targets, labelled
 from icone.evaluation.verdict import TAUGHT, State, Verdict, judge_live, lasting
 from icone.methods import Method
 from icone.training import Display
@@ -73,17 +73,17 @@ def _due(epoch: int, every: int, epochs: int) -> bool:
     return epoch % every == 0 or epoch == epochs - 1
 
 
-def chosen_instances(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def chosen_instances(labelled: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
     """Rows spread evenly over all; where only some have a label, up to half of the rows over those that have.
 
-    >>> chosen_instances(np.array([0, 1, 0, 1]), 2).tolist(), chosen_instances(np.array([-1, -1, 0, -1]), 2).tolist()
+    >>> chosen_instances(np.array([True] * 4), 2).tolist(), chosen_instances(np.array([0, 0, 1, 0], bool), 2).tolist()
     ([0, 3], [0, 2])
     """
-    labelled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
-    if not len(labelled) or not len(others):
-        return _spread(np.arange(len(labels)), count)
-    with_label = min(len(labelled), max(count // 2, count - len(others)))
-    return np.sort(np.concatenate([_spread(labelled, with_label), _spread(others, count - with_label)]))
+    with_label, others = np.flatnonzero(labelled), np.flatnonzero(~labelled)
+    if not len(with_label) or not len(others):
+        return _spread(np.arange(len(labelled)), count)
+    half = min(len(with_label), max(count // 2, count - len(others)))
+    return np.sort(np.concatenate([_spread(with_label, half), _spread(others, count - half)]))
 
 
 def _spread(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -91,7 +91,7 @@ def _spread(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
 
 
 class LiveProbe(Callback):
-    """Adds `geometry`, `probe` (where samples have classes) and `probe_seconds` to the rows of the planned epochs.
+    """Adds `geometry`, `probe` (where samples have labels) and `probe_seconds` to the rows of the planned epochs.
 
     The instances are spread evenly over the training subset, half of them over the samples with a label where others
     have none. Labels that a method is taught are not probed. The random views are drawn anew with the same
@@ -102,13 +102,13 @@ class LiveProbe(Callback):
 
     def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
         self.method, self.views, self.device, self.plan = method, views, device, plan
-        chosen = chosen_instances(dataset.labels.numpy(), plan.instances)
+        chosen = chosen_instances(labelled(dataset), plan.instances)
         self.images = dataset.for_views(torch.from_numpy(chosen), VIEWS, SEED, epoch=0)
         self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
         self.label_probe = LabelProbe.without()
         if not method.needs_labels:
             groups = None if dataset.groups is None else [dataset.groups[row] for row in chosen]
-            self.label_probe = LabelProbe(dataset.labels[chosen].numpy(), groups)
+            self.label_probe = LabelProbe(dataset.source.task, label_targets(dataset, chosen), groups)
         began = time.monotonic()
         with kept_statistics(method.encoder):
             self._calibrate()

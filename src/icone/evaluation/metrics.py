@@ -212,6 +212,22 @@ METRICS: dict[str, Metric] = {
             name="live_knn", title="kNN-5 of a few samples, balanced accuracy", label="kNN-5", percent=True,
             better="higher", shown=("training",),
         ),
+        Metric(
+            name="live_ridge", title="ridge probe of a few samples, R²", label="ridge probe, R²", digits=3,
+            better="higher", shown=("training",),
+        ),
+        Metric(
+            name="live_knn_regressor", title="5 nearest neighbours of a few samples, R²",
+            label="5 nearest neighbours, R²", digits=3, better="higher", shown=("training",),
+        ),
+        Metric(
+            name="live_multilabel", title="one-vs-rest probe of a few samples, mean AUROC",
+            label="one-vs-rest probe, mean AUROC", digits=3, better="higher", shown=("training",),
+        ),
+        Metric(
+            name="live_knn_multilabel", title="5 nearest neighbours of a few samples, mean AUROC",
+            label="5 nearest neighbours, mean AUROC", digits=3, better="higher", shown=("training",),
+        ),
         Metric(name="anchor_cosine", title="mean cosine of anchors", digits=4, shown=("training",)),
         Metric(name="prototype_cosine", title="mean cosine of prototypes", digits=4, shown=("training",)),
         Metric(name="class_alignment", title="alignment of same-class pairs", digits=2, better="lower", shown=()),

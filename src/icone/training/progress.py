@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rich.console import Console, RenderableType
 from rich.progress import Progress, TaskID
@@ -240,15 +240,50 @@ def format_rank(geometry: dict[str, float]) -> str:
     return f"{geometry['rankme']:.1f}/{geometry['rank_limit']:.0f}"
 
 
+LIVE_SCORES = {
+    "live_linear": ("linear probe", "balanced accuracy", 100),
+    "live_ridge": ("ridge probe", "R²", 1),
+    "live_multilabel": ("one-vs-rest probe", "mean AUROC", 1),
+}
+"""The probe that the lines of a run show, by the name of its score in the history: probe, score and scale."""
+
+
+class LiveScore(NamedTuple):
+    """What the lines of a run say about its probe while training."""
+
+    probe: str
+    score: str
+    now: str
+    before: str
+    """Of the untrained encoder."""
+    unit: str
+
+
+def live_score(row: dict[str, Any]) -> LiveScore | None:
+    """The probe of a row of the history; None where it has none.
+
+    >>> live_score({"probe": {"live_ridge": 0.5, "untrained_live_ridge": -0.02}})
+    LiveScore(probe='ridge probe', score='R²', now='0.500', before='-0.020', unit='')
+    """
+    probed = row.get("probe", {})
+    for name, (probe, score, scale) in LIVE_SCORES.items():
+        if name in probed:
+            digits, unit = (1, " %") if scale == 100 else (3, "")
+            now, before = (f"{scale * probed[key]:.{digits}f}" for key in (name, f"untrained_{name}"))
+            return LiveScore(probe, score, now, before, unit)
+    return None
+
+
 def format_probe(row: dict[str, Any]) -> str:
     """
     >>> format_probe({"probe": {"live_linear": 0.712, "untrained_live_linear": 0.6}}), format_probe({})
     ('  linear probe 71.2 % (untrained 60.0)', '')
     """
-    if "probe" not in row:
+    found = live_score(row)
+    if found is None:
         return ""
-    now, before = (100 * row["probe"][name] for name in ("live_linear", "untrained_live_linear"))
-    return f"  linear probe {now:.1f} % (untrained {before:.1f})"
+    name = found.probe if found.unit else f"{found.probe} {found.score}"
+    return f"  {name} {found.now}{found.unit} (untrained {found.before})"
 
 
 def format_waiting(row: dict[str, Any]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
 
 from icone.api.export.base import Export
+from icone.api.weights import HUB, RUN_ORIGIN
 from icone.config import is_object, to_command
 from icone.evaluation.metrics import metric_value, metrics_shown
 from icone.terminal import counted
@@ -33,9 +35,10 @@ def model_card(export: Export, *, is_timm: bool) -> str:
 def _text(export: Export, is_timm: bool) -> list[str]:
     run, config, record = export.run, export.run.config, export.run.record
     data, preparation = record["data"], export.preparation
-    source = "a Python object" if is_object(config.source) else config.source.rstrip("/").rsplit("/", 1)[-1]
+    source = "a Python object" if is_object(config.source) else _without_folders(config.source)
     size = "×".join(map(str, preparation.size)) or "points"
     weights = record.get("weights")
+    start = _without_folders(weights["origin"]) if weights else "random weights"
     return [
         f"# {config.encoder}, trained without labels by {config.method}",
         "",
@@ -46,6 +49,7 @@ def _text(export: Export, is_timm: bool) -> list[str]:
         "",
         "```python",
         "import icone",
+        *(["import timm"] if is_timm else []),
         "",
         'encoder = icone.from_export("this folder")  # raw samples in, features out: the preparation is part of it',
         *(['network = timm.create_model("local-dir:this folder", pretrained=True)  # the network'] if is_timm else []),
@@ -63,7 +67,7 @@ def _text(export: Export, is_timm: bool) -> list[str]:
         "",
         "## Training",
         "",
-        f"Started from {weights['origin'] if weights else 'random weights'}; {counted(len(run.history), 'epoch')}, "
+        f"Started from {start}; {counted(len(run.history), 'epoch')}, "
         f"recipe version {record['recipe_version']}, icone {record['versions']['icone']}, "
         f"torch {record['versions']['torch']}.",
         "",
@@ -88,9 +92,19 @@ def _text(export: Export, is_timm: bool) -> list[str]:
 
 
 def _command(export: Export) -> str:
-    words = to_command(export.run.config)
-    words[2] = words[2].rstrip("/").rsplit("/", 1)[-1]  # where the data lay is nobody's business
-    return shlex.join(words)
+    return shlex.join(["icone", *map(_without_folders, to_command(export.run.config)[1:])])
+
+
+def _without_folders(text: str) -> str:
+    """A source, file or run by its last name: where things lay is nobody's business. Names on the Hub stay whole.
+
+    >>> _without_folders("/home/me/labels.csv"), _without_folders("the run runs/a/"), _without_folders("hf-hub:a/b")
+    ('labels.csv', 'the run a', 'hf-hub:a/b')
+    """
+    if text.startswith(HUB):
+        return text
+    kind = RUN_ORIGIN if text.startswith(RUN_ORIGIN) else ""
+    return kind + re.split(r"[/\\]", text.removeprefix(kind).rstrip("/\\"))[-1]
 
 
 def _metrics(result: dict[str, Any] | None) -> list[str]:
