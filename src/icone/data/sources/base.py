@@ -72,6 +72,8 @@ class Source(ABC):
     """Bytes of a decoded sample above which `regions` opens it, so that it is never decoded whole."""
     decoding_limit: float = math.inf
     """Bytes that decoding may take, above which one sample is decoded at a time."""
+    reading: str = ""
+    """What decides, besides the files, which samples they give: `--axes`, `--channels-from`. The cache knows both."""
     is_cacheable: ClassVar[bool] = True
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True

@@ -93,6 +93,7 @@ class ChannelFilesSource(FolderFiles):
         firsts = {key: next(iter(parts.values())) for key, parts in by_id.items()}
         super().__init__(folder.resolve().name, firsts, labels_from_folders(below), axes)
         self.folder, self.channel_names, self.assigned = folder, wanted.channels, assigned
+        self.reading = f"{axes or ''} {pattern}"
         notes = [*found.notes, *lacking]
         if unmatched:
             notes.append(

@@ -70,6 +70,7 @@ class FilesSource(Source):
             paths=[sample.path for sample in self._samples],
             labels=labels,
         )
+        self.reading = axes or ""
 
     def _bytes_needed(self, position: int) -> int:
         return self._samples[position].bytes_needed()
