@@ -16,7 +16,7 @@ from icone.data.formats.base import Format, Header
 from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import FORMATS, find_format, quiet_readers, sample_suffixes, suffix_of
 from icone.data.identity import DigestMemory, content_digest
-from icone.data.labels import labels_from_folders, splits_from_folders
+from icone.data.labels import LABEL_FOLDERS, labels_from_folders, sequence_note, split_note, splits_from_folders
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
@@ -42,9 +42,13 @@ class FoundSample(NamedTuple):
 
     def bytes_needed(self) -> int:
         """Memory that decoding and preparing takes; 0 where the format does not tell before it reads."""
-        get = self.format.header
-        header = get(self.files if self.format.is_series else self.path) if get else None
+        header = self.header()
         return header.working_bytes if header else 0
+
+    def header(self) -> Header | None:
+        """What the file declares; None where the format does not tell before it reads."""
+        get = self.format.header
+        return get(self.files if self.format.is_series else self.path) if get else None
 
 
 class FilesSource(Source):
@@ -115,21 +119,34 @@ class FolderSource(FolderFiles):
 
     Hidden files and files of other types are passed over, and so are those that `include` and `exclude` leave out. A
     folder that directly holds files of a series, as DICOM slices are, is one volume; its id is the folder. Subfolders
-    become classes where `labels_from_folders` accepts them, which is never so for series: there, folders are patients
-    and studies. Subfolders that are named like splits assign their samples to them, and the folders below are classes.
+    become classes where `labels_from_folders` accepts them, which is never so for series that are volumes: there,
+    folders are patients and studies. Subfolders that are named like splits assign their samples to them, and the
+    folders below are classes.
     """
 
     def __init__(self, folder: Path, patterns: Patterns | None = None, axes: str | None = None) -> None:
         found = find_samples(folder, patterns)
         if not found.samples:
             raise InputError(_nothing_found(folder, patterns))
-        samples = dict(sorted(found.samples.items()))
+        samples, notes = without_segmentations(dict(sorted(found.samples.items())))
         has_series = any(sample.format.is_series for sample in samples.values())
         assigned, below = splits_from_folders(list(samples))
-        super().__init__(folder.resolve().name, samples, None if has_series else labels_from_folders(below), axes)
+        super().__init__(folder.resolve().name, samples, None, axes)
+        if not has_series or self.spatial_dims == 2:
+            self.labels = labels_from_folders(below)
         self.folder = folder
         self.assigned = assigned
-        self.left_out, self.notes = tuple(found.left_out), tuple(found.notes)
+        self.left_out = tuple(found.left_out)
+        self.notes = (*found.notes, *notes, *filter(None, [split_note(list(samples)), sequence_note(below)]))
+
+
+def without_segmentations(samples: dict[str, FoundSample]) -> tuple[dict[str, FoundSample], list[str]]:
+    """Samples by id without those of `labelsTr` and `labelsTs`, where `imagesTr` lies beside; and a note about them."""
+    folders = {name.partition("/")[0].lower() for name in samples}
+    if "imagestr" not in folders or not folders & LABEL_FOLDERS:
+        return samples, []
+    kept = {name: one for name, one in samples.items() if name.partition("/")[0].lower() not in LABEL_FOLDERS}
+    return kept, [f"{len(samples) - len(kept)} segmentations in labelsTr and labelsTs are left out"]
 
 
 class Patterns(NamedTuple):
@@ -277,7 +294,7 @@ def _divide_series(found: dict[str, FoundSample]) -> list[tuple[str, str]]:
         sample.format.check_installed()
         parts = sample.format.samples(sample.files)
         if isinstance(parts, str):
-            left_out.append((sample_id, parts))
+            left_out.append((sample_id, f"{printable(str(sample.path))} {parts}"))
             del found[sample_id]
         elif len(parts) > 1:
             del found[sample_id]
@@ -380,6 +397,8 @@ def _look(samples: list[FoundSample]) -> int | str:
     with quiet_readers():
         for sample in samples:
             try:
+                if sample.format.is_series and (header := sample.header()) is not None:
+                    return len(header.shape) - 1
                 needed = sample.bytes_needed()
                 if needed > HUGE and sample.format.open_lazy is not None:
                     with contextlib.suppress(Exception):  # decoders raise anything; what is wrong is said below
@@ -421,5 +440,5 @@ def mixed_dimensions(image: str, volume: str) -> InputError:
     """Say that a data set mixes images and volumes."""
     return InputError(
         f"the data mixes 2D images and 3D volumes: {image} is 2D and {volume} is 3D; "
-        "put them into separate folders and pretrain on each"
+        "put them into separate folders and pretrain on each, or leave one kind out with --exclude"
     )
