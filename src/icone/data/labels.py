@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from icone.data.formats.registry import suffix_of
 from icone.data.targets import join_columns
 from icone.errors import InputError, printable
+from icone.validation import user_path
 
 ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
 LABEL_COLUMNS = ("label", "class", "target")
@@ -153,6 +155,15 @@ def read_columns(path: Path, ids: Sequence[str]) -> dict[str, tuple[str | None, 
     }
 
 
+def has_column(table: Any, name: str) -> bool:
+    """Whether a CSV or a DataFrame has a column, whatever its case; other objects have none."""
+    if isinstance(table, (str, os.PathLike)):
+        columns = read_table(user_path(Path(table)))[0]
+    else:
+        columns = [str(column) for column in getattr(table, "columns", ())]
+    return name.strip().lower() in {column.strip().lower() for column in columns}
+
+
 def labels_from_folders(ids: Sequence[str]) -> tuple[str, ...] | None:
     """The first folder of every id as its class, or None where the folders do not look like classes.
 
@@ -275,6 +286,8 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     """Column names and all rows of a CSV in UTF-8; the separator is a comma, semicolon or tab."""
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise InputError(f"there is no table {path}; check the path") from error
     except OSError as error:
         raise InputError(f"cannot read the table {path}: {error}") from error
     except UnicodeDecodeError as error:

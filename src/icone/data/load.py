@@ -353,7 +353,7 @@ def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int 
             "apart from one another: give at least 2"
         )
     if len(train) < 2:
-        notes.append("there is one sample, and `icone pretrain` needs at least 2")
+        notes.append("there is one sample, and `icone pretrain` needs at least 2; --tiles cuts a huge one into many")
     return _Drawn(train, test, tuple(names[c] for c in minority), notes, left_alone)
 
 

@@ -113,7 +113,7 @@ def summarise(
     problems = [*source.left_out, *((problem.id, problem.reason) for problem in skipped)]
     shapes = [preparation.resized(fact.shape[1:], fact.spacing) for fact in facts] if preparation.crops else []
     windows = [len(window_starts(shape, preparation.size)) for shape in shapes]
-    scales = scales_of(facts, preparation)
+    scales = scales_of(facts, preparation) if preparation.spatial_dims else None
     return Summary(
         samples=len(kept),
         dimensions=preparation.spatial_dims,
@@ -126,8 +126,8 @@ def summarise(
         splits=splits,
         skipped=[{"id": name, "reason": reason} for name, reason in problems],
         size=list(preparation.size),
-        scale=np.round(np.median(scales, axis=0), 3).tolist() if preparation.spatial_dims else [],
-        scales=_extent(np.round(scales, 3)) if preparation.spatial_dims else None,
+        scale=[] if scales is None else np.round(np.median(scales, axis=0), 3).tolist(),
+        scales=None if scales is None else _extent(np.round(scales, 3)),
         windows=[min(windows), max(windows)] if windows else [],
         memory=sum(chunk_bytes(preparation, shape) for shape in shapes)
         if preparation.crops

@@ -229,4 +229,5 @@ def checked(read: Callable[[], Sample], where: str) -> Sample:
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "buif":
-        raise InputError(f"its values are of type {dtype}, but only integers and real numbers can be images")
+        way_out = "; save such fields as channels of their own" if dtype.names else ""
+        raise InputError(f"its values are of type {dtype}, but only integers and real numbers can be images{way_out}")

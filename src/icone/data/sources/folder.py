@@ -246,6 +246,10 @@ def find_samples(folder: Path, patterns: Patterns | None = None) -> Found:
             raise _same_id(series, FoundSample(known, file.parent, []), sample_id)
         series.files.append(file)
     left_out = _divide_series(found)
+    for sample in found.values():
+        for beside in sample.files[1:] if sample.format.more_files else ():  # it belongs to a sample
+            others[suffix_of(beside.name) or "no suffix"] -= 1
+    others = +others
     notes = []
     if unchosen:
         notes.append(f"--include and --exclude leave out {unchosen} files")

@@ -215,8 +215,8 @@ def open_tiles(data: Any, config: DataConfig) -> TilesSource:
         if sample.format.open_lazy is None:
             known = ", ".join(suffix for suffix, one in FORMATS.items() if one.open_lazy)
             raise InputError(
-                f"{sample.path} cannot be read by tiles; files that can be end with {known}. --crop instead of --tiles "
-                "takes random crops of samples of every type"
+                f"{sample.path} cannot be read by tiles; files that can be end with {known}. Convert it to OME-Zarr; "
+                "`icone pretrain --crop` takes random crops of samples of every type"
             )
         sample.format.check_installed()
         try:
