@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from icone.config import DataConfig
-from icone.data.formats.registry import suffix_of
 from icone.data.inspection import Facts
+from icone.data.layouts import mask_notes
 from icone.data.prepare import MIN_CONTRAST, Preparation
 from icone.data.sources.base import Source
 from icone.data.summary import scales_of, without_numbers
@@ -25,17 +24,13 @@ OTHER_UNIT = 4
 """Files of two types whose largest values differ by more than this factor do not share a unit."""
 MOSTLY_ABOVE = 0.5
 """Share of values above a run's range from which on samples do not belong to it."""
-MASK_NAMES = re.compile(r"(?:.*[/_\-. ])?(?:seg|mask|masks|segmentation|labelmap|groundtruth|gt)", re.IGNORECASE)
-"""How files with segmentations are called, without their suffix."""
-MASK_FOLDERS = frozenset(("mask", "masks", "seg", "segmentation", "segmentations", "groundtruth"))
-"""How folders with segmentations are called, in lower case."""
 
 
 def guess_notes(source: Source, facts: Sequence[Facts], preparation: Preparation) -> list[str]:
     """Sentences about what was guessed when files were read, and about sizes, spacings and types that differ."""
     return [
         *_reader_notes(source, facts),
-        *_mask_notes(source.ids),
+        *mask_notes(source.ids),
         *_name_notes(source, facts),
         *_type_notes(source, facts, preparation),
         *_scale_notes(facts, preparation),
@@ -112,34 +107,6 @@ def _size_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[st
     largest = max(max(fact.shape[1:]) for fact in facts)
     if largest < target and (scales_of(facts, preparation) > 1 - 0.5 / target).all():
         yield f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size"
-
-
-def _mask_notes(ids: Sequence[str]) -> Iterator[str]:
-    """Samples that are segmentations by their names, among others that are not."""
-    masks = [name for name in ids if looks_like_mask(name)]
-    if not masks or len(masks) == len(ids):
-        return
-    folder, _, file = masks[0].rpartition("/")
-    stem = file[: len(file) - len(suffix_of(file))]
-    is_named = MASK_NAMES.fullmatch(stem) is not None
-    last = re.search(r"[_\-. ]?[^_\-. ]*$", stem)
-    inside = next((part for part in folder.split("/") if part.lower() in MASK_FOLDERS), "")
-    pattern = f"*{last[0] if last else ''}{suffix_of(file)}" if is_named else inside
-    yield (
-        f"{len(masks):,} of {len(ids):,} samples are segmentations by their names, such as {masks[0]}: "
-        f'--exclude "{pattern}" leaves such files out'
-    )
-
-
-def looks_like_mask(name: str) -> bool:
-    """Whether a file is a segmentation by its name or by that of a folder around it.
-
-    >>> looks_like_mask("a/b_seg.nii.gz"), looks_like_mask("masks/1.png"), looks_like_mask("masking.png")
-    (True, True, False)
-    """
-    *folders, file = name.split("/")
-    stem = file[: len(file) - len(suffix_of(file))]
-    return bool(MASK_NAMES.fullmatch(stem)) or any(folder.lower() in MASK_FOLDERS for folder in folders)
 
 
 def _name_notes(source: Source, facts: Sequence[Facts]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from icone.data.formats.base import Format, Header
 from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import FORMATS, find_format, quiet_readers, sample_suffixes, suffix_of
 from icone.data.identity import DigestMemory, content_digest
-from icone.data.labels import LABEL_FOLDERS, labels_from_folders, sequence_note, split_note, splits_from_folders
+from icone.data.layouts import LABEL_FOLDERS, labels_from_folders, sequence_note, split_note, splits_from_folders
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
@@ -24,6 +24,10 @@ from icone.validation import user_path
 
 HUGE = 2**28
 """Bytes of decoding above which a file is not read to see how many axes it has, if its header tells it."""
+
+
+FIELDS = 2
+"""Slashes in the place of a field of a plate: row, column, field."""
 
 
 class FoundSample(NamedTuple):
@@ -34,6 +38,8 @@ class FoundSample(NamedTuple):
     files: list[Path]
     axes: str | None = None
     """What the user says about its axes."""
+    place: str = ""
+    """Where it lies in a store of several images, such as `A/1/0`: row, column and field of a plate."""
 
     def read(self) -> Sample:
         assert self.format.read is not None
@@ -133,7 +139,14 @@ class FolderSource(FolderFiles):
         assigned, below = splits_from_folders(list(samples))
         super().__init__(folder.resolve().name, samples, None, axes)
         if not has_series or self.spatial_dims == 2:
-            self.labels = labels_from_folders(below)
+            outside = [name.removesuffix(one.place) for name, one in zip(below, samples.values(), strict=True)]
+            self.labels = labels_from_folders(outside)
+        if any(one.place.count("/") == FIELDS for one in samples.values()):
+            wells = [
+                name.rpartition("/")[0] if one.place.count("/") == FIELDS else None for name, one in samples.items()
+            ]
+            self.groups = tuple(wells)
+            notes.append("the fields of one well of a plate are a group: no split parts them")
         self.folder = folder
         self.assigned = assigned
         self.left_out = tuple(found.left_out)
@@ -285,7 +298,10 @@ def _store_samples(known: Format, name: str, path: Path) -> dict[str, FoundSampl
         (f"{name}/{place}" if name else place) if place != "." else name or path.name: at
         for place, at in places.items()
     }
-    return {key: FoundSample(known, at, sorted(f for f in at.rglob("*") if f.is_file())) for key, at in ids.items()}
+    return {
+        key: FoundSample(known, at, sorted(f for f in at.rglob("*") if f.is_file()), place=place if inside[1:] else "")
+        for (key, at), place in zip(ids.items(), places, strict=True)
+    }
 
 
 def _divide_series(found: dict[str, FoundSample]) -> list[tuple[str, str]]:
