@@ -467,7 +467,7 @@ CASES: dict[str, Case] = {
     "NIfTI, time": (nifti_4d, "", 3, ["--axes", "XYZT"], {"shape": [12, 10, 8]}, "!XYZT"),
     "NRRD": (itk_volumes(".nrrd"), "", 3, [], {"shape": [12, 10, 8], "spacing": [1, 1, 2.5]}, ""),
     "MHA": (itk_volumes(".mha"), "", 3, [], {"shape": [12, 10, 8], "spacing": [1, 1, 2.5]}, ""),
-    "MHD": (itk_volumes(".mhd"), "", 3, [], {"shape": [12, 10, 8], "spacing": [1, 1, 2.5]}, "2 .raw"),
+    "MHD": (itk_volumes(".mhd"), "", 3, [], {"shape": [12, 10, 8], "spacing": [1, 1, 2.5]}, "!.raw"),
     "MHA, 2D channels": (
         itk_colours,
         "",
@@ -538,7 +538,11 @@ def test_what_is_understood(name: str, tmp_path: Path, capsys: pytest.CaptureFix
     (root := tmp_path / "data").mkdir()
     write(root)
     given = ["--encoder", "resnet10t"] if "--size" in flags else SMALL[dims]
-    assert main(["inspect", str(root / inner if inner else root), "--json", "--cache", "off", *given, *flags]) == 0
+    command = ["inspect", str(root / inner if inner else root), "--json", "--cache", str(tmp_path / "cache")]
+    if flags:  # what the cache keeps of a look without the flags must not answer for a look with them
+        main([*command, *given])
+        capsys.readouterr()
+    assert main([*command, *given, *flags]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found.keys() >= KEYS
     expected = {"dimensions": dims, **expected}

@@ -154,6 +154,25 @@ def test_an_external_test_set_needs_no_groups(tmp_path: Path) -> None:
         evaluate(run, data=X, test=other, test_labels=labels.assign(embryo=GROUPS[:20]))
 
 
+def test_a_test_set_of_other_classes_is_refused(run: Run) -> None:
+    with pytest.raises(InputError, match=r"has the classes cat, dog, and the run high, low: none is in both"):
+        evaluate(
+            run, labels=CLASSES, test=X[:20], test_labels=pd.DataFrame({"id": IDS[:20], "label": ["cat", "dog"] * 10})
+        )
+
+
+def test_a_table_without_groups_keeps_those_of_the_run(tmp_path: Path) -> None:
+    pd.DataFrame({"id": IDS, "label": CLASSES, "embryo": GROUPS}).to_csv(tmp_path / "all.csv", index=False)
+    pd.DataFrame({"id": IDS[:40], "label": CLASSES[:40]}).to_csv(tmp_path / "some.csv", index=False)
+    np.save(tmp_path / "points.npy", X)
+    run = pretrain(tmp_path / "points.npy", tmp_path / "run", labels=tmp_path / "all.csv", group_column="embryo")
+    result = evaluate(run, labels=tmp_path / "some.csv")
+    assert (result["data"]["labelled"], result["data"]["groups"]) == (40, len(set(GROUPS)))
+    assert "groups kept together" in result["data"]["note"]
+    table = icone.embed(run, labels=tmp_path / "some.csv", device="cpu", console=quiet())
+    assert (table["label"] != "").sum() == 40
+
+
 def test_parts_that_the_data_assigns_are_used(tmp_path: Path) -> None:
     paths = []
     for i in range(30):

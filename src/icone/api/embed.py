@@ -32,6 +32,7 @@ from icone.api.embedding_table import FORMATS, feature_table, import_anndata, wr
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import PretrainConfig, is_object
 from icone.data import Dataset, Preparation, load_for_inference, open_source
+from icone.data.labels import has_column
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract, extract_maps
@@ -240,11 +241,16 @@ def _embedding_config(
         console.print(f"note: {config.labels} is no longer there: labels and groups are left out", soft_wrap=True)
         return dataclasses.replace(config, labels=None, label_column=(), group_column=None)
     kept = labels is None and is_own
+    if group_column is None and is_own and config.group_column is not None:
+        if kept or has_column(labels, config.group_column):
+            group_column = config.group_column
+        else:
+            console.print(f"note: the labels have no column {config.group_column}: groups are left out", soft_wrap=True)
     return dataclasses.replace(
         config,
         labels=Path(labels) if isinstance(labels, (str, os.PathLike)) else config.labels if kept else None,
         label_column=label_column or (config.label_column if kept else ()),
-        group_column=group_column or (config.group_column if is_own else None),
+        group_column=group_column,
         task=config.task if kept else "auto",
     )
 

@@ -17,14 +17,13 @@ from icone.api.partition import Evaluated, choose_partition
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import OBJECT, PretrainConfig
 from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
-from icone.data.labels import read_table
+from icone.data.labels import has_column
 from icone.data.sources.objects import describe_object
 from icone.data.sources.registry import check_splits
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition
 from icone.run import Run
-from icone.validation import user_path
 
 EXTERNAL = "external"
 """The split of the samples of an external test set."""
@@ -84,12 +83,19 @@ def changed_settings(
     data_root: Path | None,
     cache: str | None,
 ) -> PretrainConfig:
-    """The run's configuration with what was given; other labels bring columns and a task of their own."""
+    """The run's configuration with what was given; other labels bring columns and a task of their own.
+
+    Where they are a table without the run's column of groups, `read_evaluation_data` takes the groups of the run.
+    """
     label_column, group_column, task = columns
+    if group_column is None and config.group_column is not None and labels is not None:
+        group_column = config.group_column if has_column(labels, config.group_column) else None
+    elif group_column is None:
+        group_column = config.group_column
     is_path = isinstance(labels, (str, os.PathLike))
     changes: dict[str, Any] = {
         "label_column": label_column or (config.label_column if labels is None else ()),
-        "group_column": group_column or config.group_column,
+        "group_column": group_column,
         "task": task if task != "auto" or labels is not None or label_column else config.task,
         "labels": Path(labels) if is_path else config.labels if labels is None else None,
         "data_root": data_root or config.data_root,
@@ -102,10 +108,14 @@ def read_evaluation_data(
     run: Run, config: PretrainConfig, given: GivenData, official_test: bool, test_fraction: float, console: Console
 ) -> EvaluationData:
     config = with_moved_labels(config, given.data)
+    groups = given.groups
+    if groups is None and config.group_column is None and run.config.group_column is not None:
+        own = dataclasses.replace(run.config, data_root=config.data_root, cache=config.cache)
+        groups = open_run_data(run.folder, with_moved_labels(own, given.data), given.data).groups
 
     def opened(split: Literal["train", "val", "test"]) -> Source:
         settings = dataclasses.replace(config, split=split)
-        return open_run_data(run.folder, settings, given.data, given.labels, given.groups)
+        return open_run_data(run.folder, settings, given.data, given.labels, groups)
 
     preparation, instances = run.preparation, run.instances
     source = opened(config.split)
@@ -179,7 +189,7 @@ def _external(
     is_table = is_csv or hasattr(given.test, "columns")
     has_columns = labels is not None or is_table
     column = config.group_column
-    has_groups = column is not None and (_has_column(labels, column) or (is_table and _has_column(given.test, column)))
+    has_groups = column is not None and (has_column(labels, column) or (is_table and has_column(given.test, column)))
     settings = dataclasses.replace(
         config,
         split="test",
@@ -199,15 +209,6 @@ def _external(
     if opened.assigned is not None and "test" in opened.assigned:
         only = {name for name, part in zip(opened.ids, opened.assigned, strict=True) if part == "test"}
     return load_with_notes(opened, settings, preparation, console, only=only), notes
-
-
-def _has_column(table: Any, name: str) -> bool:
-    """Whether a CSV or a DataFrame has a column, whatever its case; other objects have none."""
-    if isinstance(table, (str, os.PathLike)):
-        columns = read_table(user_path(Path(table)))[0]
-    else:
-        columns = [str(column) for column in getattr(table, "columns", ())]
-    return name.strip().lower() in {column.strip().lower() for column in columns}
 
 
 def _note_shared(instances: dict[str, Any], dataset: Dataset, config: PretrainConfig) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from typing import Any
 
 import torch
@@ -45,22 +46,29 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
             source = open_source(data, config, None if is_table else labels)
             summary, preparation = inspect_data(config, bar, source)
         encoder = make_encoder(config, preparation)
-    show_summary(summary, config, encoder, device, console)
+    way = f"icone plan {shlex.quote(os.fspath(data))}" if is_text else "icone.plan"
+    show_summary(summary, config, encoder, device, console, time=f"{way} measures that of training, and its memory")
     return _plain(summary, config, encoder, device)
 
 
 def show_summary(
-    summary: Summary, config: PretrainConfig, encoder: nn.Module | None, device: torch.device, console: Console
+    summary: Summary,
+    config: PretrainConfig,
+    encoder: nn.Module | None,
+    device: torch.device,
+    console: Console,
+    time: str | None = None,
 ) -> None:
-    """Print what was understood, a line each, and the notes."""
+    """Print what was understood, a line each, and the notes; `time` is what is said about that."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
     features = "" if encoder is None else f", {num_features(encoder):,} features"
-    for word, text in (*summary.lines(), ("encoder", name + features), ("device", str(device))):
-        say(f"{word:<9} {text}")
+    for word, text in (*summary.lines(), ("encoder", name + features), ("device", str(device)), ("time", time)):
+        if text is not None:
+            say(f"{word:<9} {text}")
     for note in summary.notes:
         say(f"note: {note}")
 

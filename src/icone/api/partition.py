@@ -52,6 +52,8 @@ def choose_partition(
     parts, note, notes = _parts(run, samples, labelled, official_test, external, test_fraction)
     if parts is None:
         return None, note, notes
+    if external:
+        _check_common_class(samples, *parts)
     groups = samples.groups
     if groups is not None:
         train_groups = {groups[row] for row in parts[0]}
@@ -73,6 +75,17 @@ def choose_partition(
     if why := _cannot_probe(partition):
         return None, f"{why}{GEOMETRY_ONLY}", notes
     return partition, note, notes
+
+
+def _check_common_class(samples: Evaluated, train: Integers, test: Integers) -> None:
+    """Refuse an external test set that has none of the classes of the run: no probe could be right."""
+    known, found = set(samples.labels[train]), set(samples.labels[test])
+    if samples.task == "classification" and known and found and not known & found:
+        raise InputError(
+            f"the test set {samples.datasets[1].source.name} has the classes {', '.join(sorted(found)[:5])}, and the "
+            f"run {', '.join(sorted(known)[:5])}: none is in both. Give labels of the same classes with --test-labels "
+            "and --labels"
+        )
 
 
 def _too_little(labels: np.ndarray, samples: Evaluated) -> str:

@@ -87,6 +87,8 @@ class Inspect(DataConfig, EncoderConfig):
             return
         if self.data is not None:
             raise InputError("--data says where the data of a run lies: give --duplicates and a run folder too")
+        if (Path(self.source) / "config.json").is_file() and (Path(self.source) / "instances.json").is_file():
+            raise InputError(f"{self.source} is a run: give --duplicates to look at its samples, or the data itself")
         from icone.api.inspect import inspect
 
         settings = settings_of(self, "source", "json", "duplicates", "data", "config")

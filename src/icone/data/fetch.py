@@ -56,7 +56,12 @@ def _fetch_imagenette(name: str, md5: str, root: Path, progress: Progress) -> Pa
     if folder.is_dir():
         return folder
     archive = root / f"{name}.tgz"
-    download(IMAGENETTE_URL.format(name), archive, md5, progress)
+    try:
+        download(IMAGENETTE_URL.format(name), archive, md5, progress)
+    except InputError as error:
+        raise InputError(
+            f"{error} You can also fetch it elsewhere, put it to {archive}, and give the same command again"
+        ) from error
     _unpack(archive, name, folder, lambda wnid: IMAGENETTE_CLASSES.get(wnid, wnid))
     archive.unlink()
     return folder

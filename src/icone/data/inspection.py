@@ -211,15 +211,33 @@ def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> N
     by_channels = {fact.shape[0]: source.where(fact.position) for fact in facts}
     if config.channels == "auto" and len(by_channels) > 1:
         (one, first), (other, second), *_ = sorted(by_channels.items())
-        raise InputError(
-            f"the samples differ in their channels: {first} has {one} and {second} has {other}; "
-            "turn all into one kind with --channels gray or --channels rgb"
+        way_out = (
+            "turn all into one kind with --channels gray or --channels rgb, or leave files of another kind, such as "
+            "masks, out with --exclude"
+            if by_channels.keys() == {1, 3}
+            else "leave one kind out with --exclude; or write every channel to a file of its own, for --channels-from "
+            "and --missing-channels zero"
         )
+        raise InputError(f"the samples differ in their channels: {first} has {one} and {second} has {other}; {way_out}")
+    _check_order(source, facts)
     odd = next((c for c in by_channels if c not in (1, 3)), None)
     if config.channels != "auto" and odd is not None and source.spatial_dims > 0:
         raise InputError(f"{by_channels[odd]} has {odd} channels and cannot be turned into {config.channels}")
     if config.spacing is not None:
         check_spacing(source, facts)
+
+
+def _check_order(source: Source, facts: Sequence[Facts]) -> None:
+    """Refuse files that hold the same channels in another order: one would be learned as the other."""
+    first: dict[frozenset[str], Facts] = {}
+    for fact in facts:
+        one = first.setdefault(frozenset(fact.names), fact)
+        if fact.names and fact.names != one.names and len(set(fact.names)) == len(fact.names):
+            raise InputError(
+                f"the channels are in another order in some files: {', '.join(one.names)} in "
+                f"{source.where(one.position)}, and {', '.join(fact.names)} in {source.where(fact.position)}; write "
+                "them in one order, or leave one kind out with --exclude"
+            )
 
 
 def check_spacing(source: Source, facts: Sequence[Facts]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from icone.data.formats.registry import suffix_of
 from icone.data.targets import join_columns
 from icone.errors import InputError, printable
+from icone.validation import user_path
 
 ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
 LABEL_COLUMNS = ("label", "class", "target")
@@ -149,39 +150,13 @@ def read_columns(path: Path, ids: Sequence[str]) -> dict[str, tuple[str | None, 
     }
 
 
-def labels_from_folders(ids: Sequence[str]) -> tuple[str, ...] | None:
-    """The first folder of every id as its class, or None where the folders do not look like classes.
-
-    They do if every file is inside a folder, and there are two folders or more, each with at least two
-    files. Folders that are named like splits (train, test, …) are no classes.
-
-    >>> labels_from_folders(["cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"])
-    ('cat', 'cat', 'dog', 'dog')
-    >>> labels_from_folders(["patient1/scan.nii", "patient2/scan.nii"]) is None
-    True
-    """
-    if any("/" not in name for name in ids):
-        return None
-    folders = tuple(name.split("/", 1)[0] for name in ids)
-    sizes = Counter(folders)
-    if len(sizes) < 2 or min(sizes.values()) < 2 or {name.lower() for name in sizes} <= SPLITS.keys():
-        return None
-    return folders
-
-
-def splits_from_folders(ids: Sequence[str]) -> tuple[tuple[str, ...] | None, list[str]]:
-    """The split of every id by its first folder, and the ids below these folders.
-
-    Where a folder is not named like a split, or none is the training part, there are no splits, and the ids stay.
-
-    >>> splits_from_folders(["Training/cat/1.png", "Testing/dog/1.png"])
-    (('train', 'test'), ['cat/1.png', 'dog/1.png'])
-    """
-    parts = [name.partition("/") for name in ids]
-    found = tuple(SPLITS.get(first.lower(), "") if rest else "" for first, _, rest in parts)
-    if "" in found or "train" not in found:
-        return None, list(ids)
-    return found if len(set(found)) > 1 else None, [rest for _, _, rest in parts]
+def has_column(table: Any, name: str) -> bool:
+    """Whether a CSV or a DataFrame has a column, whatever its case; other objects have none."""
+    if isinstance(table, (str, os.PathLike)):
+        columns = read_table(user_path(Path(table)))[0]
+    else:
+        columns = [str(column) for column in getattr(table, "columns", ())]
+    return name.strip().lower() in {column.strip().lower() for column in columns}
 
 
 def class_names(labels: Iterable[str | None]) -> tuple[str, ...]:
@@ -220,6 +195,8 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     """Column names and all rows of a CSV in UTF-8; the separator is a comma, semicolon or tab."""
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise InputError(f"there is no table {path}; check the path") from error
     except OSError as error:
         raise InputError(f"cannot read the table {path}: {error}") from error
     except UnicodeDecodeError as error:

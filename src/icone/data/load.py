@@ -34,13 +34,14 @@ from icone.data.inspection import (
     window_notes,
 )
 from icone.data.memory import GB, free_bytes
+from icone.data.notes import constant_channels, crop_notes, guess_notes, intensity_note, range_notes
 from icone.data.prepare import Preparation
 from icone.data.source_cache import SourceCache
 from icone.data.sources.base import Array, Source
 from icone.data.sources.folder import FolderFiles
 from icone.data.sources.registry import check_splits, open_source
 from icone.data.splits import Integers, grouped_split, imbalanced_subset, stratified_split, stratified_subset
-from icone.data.summary import Summary, crop_notes, guess_notes, summarise
+from icone.data.summary import Summary, summarise
 from icone.data.targets import suggested_groups
 from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError
@@ -51,8 +52,6 @@ INSPECTED = 512
 """Tiles of huge files that are looked at for all, for intensity ranges among others."""
 LARGE = 8
 """With `--crop`, files above this part of the memory of a thread are read region by region."""
-CHANNELS_SHOWN = 8
-"""Channels whose intensity range a note names; series and spectra have hundreds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +181,9 @@ def load_for_inference(
     silent = sum(fact.spacing is None for fact in facts)
     if report is not None and preparation.needs_spacing and silent:
         report(f"{silent} of {len(facts)} samples do not say their spacing: their voxels are taken for cubes")
+    if report is not None:
+        for note in range_notes(source, facts, preparation):
+            report(note)
     lost = {problem.id for problem in skipped}
     usable = np.array([position for position in chosen if source.ids[position] not in lost])
     (dataset,) = reader.prepare(preparation, usable, skipped=skipped)
@@ -339,8 +341,8 @@ def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int 
             parts = grouped_split(labels[positions], groups, config.test_fraction, config.split_seed)
         else:
             parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
-            notes += filter(None, [suggested_groups([source.ids[position] for position in positions])])
         train, test = (positions[part] for part in parts)
+    notes += _group_notes(source, train, test, config)
     if config.imbalance is not None:
         kept, minority = imbalanced_subset(labels[train], config.imbalance, config.split_seed)
         train = train[kept]
@@ -351,8 +353,23 @@ def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int 
             "apart from one another: give at least 2"
         )
     if len(train) < 2:
-        notes.append("there is one sample, and `icone pretrain` needs at least 2")
+        notes.append("there is one sample, and `icone pretrain` needs at least 2; --tiles cuts a huge one into many")
     return _Drawn(train, test, tuple(names[c] for c in minority), notes, left_alone)
+
+
+def _group_notes(source: Source, train: Integers, test: Integers, config: DataConfig) -> Iterator[str]:
+    """Groups that ids suggest and nobody gave, where a split is drawn; groups on both sides of a given split."""
+    if source.groups is None:
+        if config.test_fraction > 0 or source.labels is not None:
+            yield from filter(None, [suggested_groups([source.ids[position] for position in np.union1d(train, test)])])
+        return
+    trained_on = {source.groups[position] for position in train} - {None}
+    shared = [position for position in test if source.groups[position] in trained_on]
+    if shared:
+        yield (
+            f"{len(shared)} of {len(test)} test samples are of groups that are trained on too, such as "
+            f"{source.groups[shared[0]]}: probes leave them out"
+        )
 
 
 def _notes(
@@ -378,18 +395,14 @@ def _notes(
             "the three channels are no colours, as the files declare: views change each by itself, without hue and "
             "saturation; --colour yes takes them for red, green and blue"
         )
-    largest = max((max(fact.shape[1:], default=0) for fact in facts), default=0)
     if preparation.crops:
         notes += crop_notes(facts, preparation, config.crop_overlap)
-    elif preparation.size and largest < min(preparation.size):
-        target = preparation.size[0]
-        notes.append(f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size")
     if preparation.spatial_dims:
         names = {fact.names for fact in facts}
-        notes.append(_intensity_note(preparation, config, names.pop() if len(names) == 1 else ()))
+        notes.append(intensity_note(preparation, config, names.pop() if len(names) == 1 else ()))
         notes += [
             f"channel {channel} is constant over all training samples: nothing is learned from it"
-            for channel in _constant_channels(_only(facts, drawn.train))
+            for channel in constant_channels(_only(facts, drawn.train))
         ]
     return notes
 
@@ -404,29 +417,6 @@ def _storage_notes(found: _Examined, train: Dataset) -> list[str]:
     needed = found.preparation.nbytes * len(found.drawn.everything) / GB
     where = "from their files" if train.prepared is None else "from the cache"
     return [f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)"]
-
-
-def _intensity_note(preparation: Preparation, config: DataConfig, names: Sequence[str] = ()) -> str:
-    """Which values become 0 and 1; channels by their `names` where these are known."""
-    if preparation.low is None or preparation.high is None:
-        channels = "" if preparation.shares_range or preparation.channels == 1 else ", each channel by itself"
-        why = ", because the samples share no unit" if config.intensity == "auto" else ""
-        return f"intensity: each sample is scaled by its own 0.5 and 99.5 percentiles{channels}{why}"
-    ranges = [f"{low:g} to {high:g}" for low, high in zip(preparation.low, preparation.high, strict=True)]
-    if len(set(ranges)) == 1:
-        return f"intensity: {ranges[0]} becomes 0 to 1"
-    called = names if len(names) == len(ranges) else [f"channel {i}" for i in range(1, len(ranges) + 1)]
-    listed = "; ".join(f"{name}: {one}" for name, one in list(zip(called, ranges, strict=True))[:CHANNELS_SHOWN])
-    more = f"; … ({len(ranges)} channels)" if len(ranges) > CHANNELS_SHOWN else ""
-    return f"intensity: each channel is scaled to 0 to 1 by its own range ({listed}{more})"
-
-
-def _constant_channels(facts: Sequence[Facts]) -> list[int]:
-    """Numbers, from 1, of the channels that hold one value only; none where the samples differ in their channels."""
-    if len({fact.shape[0] for fact in facts}) > 1:
-        return []
-    lows, highs = np.array([fact.low for fact in facts]), np.array([fact.high for fact in facts])
-    return [int(channel) + 1 for channel in np.flatnonzero(np.nanmin(lows, axis=0) == np.nanmax(highs, axis=0))]
 
 
 def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:

@@ -32,10 +32,10 @@ from icone.errors import InputError
 class SourceCache:
     """Facts and prepared samples of one source, as its files are now.
 
-    The key of an entry is a digest of all that it depends on: name, size and times of every file, our code, the
-    formats of the files and the packages that decode them, the positions and the preparation. The files are looked at
-    before they are read, so a file that has changed, even while it was read, gives another key, and what was kept is
-    not found again.
+    The key of an entry is a digest of all that it depends on: name, size and times of every file, how the source was
+    told to read them, our code, the formats of the files and the packages that decode them, the positions and the
+    preparation. The files are looked at before they are read, so a file that has changed, even while it was read, gives
+    another key, and what was kept is not found again.
     """
 
     def __init__(self, source: Source, folder: Path, say: Say) -> None:
@@ -44,7 +44,8 @@ class SourceCache:
         files = source.files()
         stamps = [(os.path.abspath(path), *_stamp(path)) for path in files]
         kind = type(source).__name__
-        self._state = _digest([kind, source.fingerprint(), stamps, software_of(files), _own_software()])
+        about = [kind, source.fingerprint(), source.reading]
+        self._state = _digest([*about, stamps, software_of(files), _own_software()])
 
     def facts(self, positions: Sequence[int]) -> dict[int, Facts]:
         """What is known about the samples at these positions; nothing about those that could not be used."""

@@ -95,7 +95,10 @@ def grouped_split(
     codes = np.unique(names, return_inverse=True)[1]
     folds = min(max(2, round(1 / test_fraction)), int(codes.max()) + 1)
     if folds < 2:
-        raise InputError("all samples are of one group, so no part can be held out: give more groups, or none")
+        raise InputError(
+            "all samples are of one group, so no part can be held out: give samples of more groups (of tiles, "
+            "more files), or leave --test-fraction out"
+        )
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed % 2**32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of classes with fewer members than folds

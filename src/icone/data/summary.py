@@ -24,10 +24,6 @@ from icone.data.targets import label_set
 Extent = list[float] | dict[str, list[float]] | None
 """One number per axis; the smallest and the largest of each where samples differ; None where no sample says it."""
 
-MUCH_SMALLER = 0.5
-"""An axis that shrinks below this share loses details that a person would still see."""
-SAME_SPACING = 1.05
-"""Spacings that differ by less than this factor are taken for one."""
 MICROSCOPIC = 0.01
 """Millimetres below which spacings are told in micrometres."""
 SHOWN = 8
@@ -60,6 +56,8 @@ class Summary:
     """Edges that every sample is brought to."""
     scale: list[float]
     """By how much each axis of the middle sample shrinks (below 1) or grows."""
+    scales: Extent
+    """By how much each axis of every sample does so, as `shape` says it."""
     windows: list[int]
     """With --crop: the fewest and the most windows of that size that cover a sample; else empty."""
     memory: int
@@ -82,17 +80,17 @@ class Summary:
             yield "groups", f"{self.groups:,}"
         yield "split", ", ".join(f"{count:,} {name}" for name, count in self.splits.items() if count)
         if self.skipped:
-            reasons = Counter(_without_numbers(problem["reason"]) for problem in self.skipped)
+            reasons = Counter(without_numbers(problem["reason"]) for problem in self.skipped)
             yield (
                 "skipped",
                 f"{len(self.skipped)}: {_few([p['reason'] for p in self.skipped], 3)}"
                 + (f" ({len(reasons)} kinds of reasons)" if len(reasons) > 3 else ""),
             )
         if self.dimensions:
-            yield "size", f"{' × '.join(map(str, self.size))} ({', '.join(map(_scale_text, self.scale))})"
+            yield "size", f"{' × '.join(map(str, self.size))} ({_scales_text(self.scales)})"
         if self.windows:
             yield "windows", f"{'–'.join(f'{n:,}' for n in sorted(set(self.windows)))} cover a sample"
-        yield "memory", f"{self.memory / GB:.2g} GB of prepared samples{', on disk' if self.windows else ''}"
+        yield "memory", f"{_bytes_text(self.memory)} of prepared samples{', on disk' if self.windows else ''}"
 
 
 def summarise(
@@ -115,6 +113,7 @@ def summarise(
     problems = [*source.left_out, *((problem.id, problem.reason) for problem in skipped)]
     shapes = [preparation.resized(fact.shape[1:], fact.spacing) for fact in facts] if preparation.crops else []
     windows = [len(window_starts(shape, preparation.size)) for shape in shapes]
+    scales = scales_of(facts, preparation) if preparation.spatial_dims else None
     return Summary(
         samples=len(kept),
         dimensions=preparation.spatial_dims,
@@ -127,7 +126,8 @@ def summarise(
         splits=splits,
         skipped=[{"id": name, "reason": reason} for name, reason in problems],
         size=list(preparation.size),
-        scale=np.round(np.median(_scales(facts, preparation), axis=0), 3).tolist() if preparation.spatial_dims else [],
+        scale=[] if scales is None else np.round(np.median(scales, axis=0), 3).tolist(),
+        scales=None if scales is None else _extent(np.round(scales, 3)),
         windows=[min(windows), max(windows)] if windows else [],
         memory=sum(chunk_bytes(preparation, shape) for shape in shapes)
         if preparation.crops
@@ -143,72 +143,7 @@ def _spacings(source: Source, facts: Sequence[Facts]) -> list[tuple[float, ...]]
     return [fact.spacing for fact in facts if fact.spacing is not None]
 
 
-def guess_notes(source: Source, facts: Sequence[Facts], preparation: Preparation) -> list[str]:
-    """Sentences about what was guessed when files were read, about strong shrinking and about mixed spacings."""
-    return [*_reader_notes(source, facts), *_scale_notes(facts, preparation), *_spacing_notes(facts, preparation)]
-
-
-def crop_notes(facts: Sequence[Facts], preparation: Preparation, overlap: float) -> Iterator[str]:
-    """What `--crop` means for these samples."""
-    shapes = [preparation.resized(fact.shape[1:], fact.spacing) for fact in facts]
-    resolution = "their own resolution" if preparation.spacing is None else f"{preparation.spacing:g} mm per voxel"
-    edges = "×".join(map(str, preparation.size))
-    yield (
-        f"samples keep {resolution}: every view is a crop of {edges}, and the crops of a sample share at least "
-        f"{overlap:.0%} of it (--crop-overlap)"
-    )
-    small = [any(n < edge for n, edge in zip(shape, preparation.size, strict=True)) for shape in shapes]
-    if any(small):
-        yield f"{sum(small)} of {len(small)} samples are smaller than a crop along an axis, and are padded with 0 there"
-    uneven = [f.spacing for f in facts if f.spacing and max(f.spacing) > SAME_SPACING * min(f.spacing)]
-    if uneven and preparation.spacing is None and preparation.spatial_dims == 3:
-        yield (
-            f"voxels are no cubes ({' × '.join(f'{s:.3g}' for s in uneven[0])} mm), and quarter turns swap their axes: "
-            "--spacing makes them cubes, --volume-views.rotate 0 leaves the turns out"
-        )
-
-
-def _reader_notes(source: Source, facts: Sequence[Facts]) -> Iterator[str]:
-    """What readers noted, once for samples of which the same was noted, numbers aside."""
-    alike: dict[str, list[tuple[str, int]]] = {}
-    for fact in facts:
-        for note in fact.notes:
-            alike.setdefault(_without_numbers(note), []).append((note, fact.position))
-    for found in alike.values():
-        note, position = found[0]
-        if len(found) == len(facts):
-            yield note
-        else:
-            which = "" if len(found) == 1 else f"{len(found)} of {len(facts)} samples, such as "
-            yield f"{which}{source.where(position)}: {note}"
-
-
-def _scale_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[str]:
-    if not preparation.spatial_dims:
-        return
-    middle = np.median(_scales(facts, preparation), axis=0)
-    small = [axis for axis, scale in enumerate(middle) if scale < MUCH_SMALLER]
-    if small:
-        axes = ", ".join(f"axis {axis + 1} by {1 / middle[axis]:.1f}" for axis in small)
-        yield f"samples shrink by more than 2 ({axes}): small structures are lost; a larger --size keeps them"
-
-
-def _spacing_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[str]:
-    known = np.array([fact.spacing for fact in facts if fact.spacing is not None])
-    if not len(known) or preparation.spacing is not None:
-        return
-    if len(known) < len(facts):
-        yield f"{len(facts) - len(known)} of {len(facts)} samples do not say their spacing"
-    low, high = known.min(axis=0), known.max(axis=0)
-    if (high / low).max() > SAME_SPACING:
-        axis = int((high / low).argmax())
-        way_out = (
-            f"; --spacing {float(np.median(known)):.2g} brings all to one" if preparation.spatial_dims == 3 else ""
-        )
-        yield f"the spacing is mixed: {low[axis]:.3g} to {high[axis]:.3g} mm along axis {axis + 1}{way_out}"
-
-
-def _scales(facts: Sequence[Facts], preparation: Preparation) -> Any:
+def scales_of(facts: Sequence[Facts], preparation: Preparation) -> Any:
     """The factor by which each axis of each sample is resampled, (N, axes)."""
     scale = cache(lambda shape, spacing: np.divide(preparation.resized(shape, spacing), shape).tolist())
     return np.array([scale(fact.shape[1:], fact.spacing) for fact in facts], dtype=float)
@@ -231,8 +166,9 @@ def _channels(facts: Sequence[Facts], preparation: Preparation) -> list[dict[str
     ]
 
 
-def _extent(rows: Sequence[tuple[float, ...]]) -> Extent:
-    if not rows:
+def _extent(rows: Any) -> Extent:
+    """The smallest and the largest of each column of a table (N, axes)."""
+    if not len(rows):
         return None
     table = np.array(rows)
     low, high = table.min(axis=0).tolist(), table.max(axis=0).tolist()
@@ -259,15 +195,39 @@ def _spacing_text(extent: Extent) -> str:
     return f"{_extent_text(dict(zip(('min', 'max'), fine, strict=True)) if len(fine) == 2 else fine[0])} µm"
 
 
+def _scales_text(scales: Extent) -> str:
+    """
+    >>> _scales_text([0.5, 1.0]), _scales_text({"min": [0.5, 1.2], "max": [2.0, 1.6]})
+    ('shrinks by 2, as it is', 'shrinks by 2 to grows by 2, grows by 1.2 to 1.6')
+    """
+    ends = (scales["min"], scales["max"]) if isinstance(scales, dict) else (scales or [], scales or [])
+    texts = []
+    for low, high in zip(*ends, strict=True):
+        one, other = _scale_text(low), _scale_text(high)
+        verb = one.rpartition(" ")[0]
+        texts.append(one if one == other else f"{one} to {other.removeprefix(verb).strip() if 'by' in verb else other}")
+    return ", ".join(texts)
+
+
 def _scale_text(scale: float) -> str:
     if round(scale, 2) == 1:
         return "as it is"
     return f"shrinks by {1 / scale:.2g}" if scale < 1 else f"grows by {scale:.2g}"
 
 
+def _bytes_text(count: int) -> str:
+    """
+    >>> _bytes_text(2_500_000_000), _bytes_text(63_000_000), _bytes_text(40)
+    ('2.5 GB', '63 MB', '1 kB')
+    """
+    unit, size = next((pair for pair in (("GB", GB), ("MB", 1e6)) if count >= pair[1]), ("kB", 1e3))
+    return f"{max(1.0, count / size):.3g} {unit}"
+
+
 def _few(texts: Sequence[str], most: int = SHOWN) -> str:
     return "; ".join(texts[:most]) + (f"; … ({len(texts)} in all)" if len(texts) > most else "")
 
 
-def _without_numbers(text: str) -> str:
+def without_numbers(text: str) -> str:
+    """A sentence whose numbers do not count when it is compared with others."""
     return re.sub(r"\d+", "#", text)

@@ -88,10 +88,37 @@ def test_the_folder_itself_can_be_the_series(tmp_path: Path) -> None:
 
 
 def test_two_series_in_one_folder(tmp_path: Path) -> None:
-    write_series(tmp_path, generate_uid())
-    write_slice(tmp_path / "other.dcm", VOLUME[0], SeriesInstanceUID=generate_uid())
+    """By the first and the last file; a slice of another series between them is found when the volume is read."""
+    for name in ("a", "b"):
+        write_series(tmp_path / "case", generate_uid(), suffix=f"{name}.dcm")
+    for k in range(5):
+        (tmp_path / "case" / f"{k}b.dcm").rename(tmp_path / "case" / f"9{k}b.dcm")
+    source = open_source(str(tmp_path), DataConfig())
+    assert source.ids == ("case/0a.dcm", "case/90b.dcm")
+    for position in range(2):
+        np.testing.assert_array_equal(source.read(position).array, VOLUME[None].astype(np.float32) * 2 - 1024)
+    write_slice(tmp_path / "mixed" / "1x.dcm", VOLUME[0], SeriesInstanceUID=generate_uid())
+    write_series(tmp_path / "mixed", generate_uid())
     with pytest.raises(InputError, match="mixes 2 DICOM series; put each series into a folder of its own"):
-        open_source(str(tmp_path), DataConfig()).read(0)
+        open_source(str(tmp_path / "mixed"), DataConfig()).read(0)
+
+
+def test_single_images_are_2d(tmp_path: Path) -> None:
+    """X-rays: every file is a series, low values of MONOCHROME1 are the bright ones, and subfolders are classes."""
+    for name in ("ill", "well"):
+        for k in range(2):
+            tags: dict[str, object] = {"PhotometricInterpretation": "MONOCHROME1"} if (name, k) == ("well", 1) else {}
+            write_slice(tmp_path / name / f"{k}.dcm", VOLUME[k], SeriesInstanceUID=generate_uid(), **tags)
+    source = open_source(str(tmp_path), DataConfig())
+    assert source.spatial_dims == 2
+    assert source.ids == ("ill/0.dcm", "ill/1.dcm", "well/0.dcm", "well/1.dcm")
+    assert source.labels == ("ill", "ill", "well", "well")
+    np.testing.assert_array_equal(source.read(1).array, VOLUME[1][None].astype(np.float32))
+    assert source.read(0).spacing == (0.5, 0.75)
+    turned = source.read(3)
+    expected = int(VOLUME[1].min()) + int(VOLUME[1].max()) - VOLUME[1][None].astype(np.float32)
+    np.testing.assert_array_equal(turned.array, expected)
+    assert "MONOCHROME1" in turned.notes[0]
 
 
 def test_slices_without_or_with_equal_positions(tmp_path: Path) -> None:

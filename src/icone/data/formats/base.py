@@ -119,8 +119,8 @@ class Format:
     """Whether what has its suffix is a folder, as a Zarr store is."""
     samples: Callable[[Any], Any] | None = None
     """Where one path may hold several samples or none. Of a series: gets the files of one folder and returns the list
-    of files of every sample, or a text that says why there is none. Of a folder: gets its path and returns the paths of
-    the samples inside."""
+    of files of every sample, or a text that says what the folder holds instead. Of a folder: gets its path and returns
+    the paths of the samples inside."""
     more_files: Callable[[Path], list[Path]] | None = None
     """Other files that a file refers to, as the header in an .mhd does: they are part of the sample's content."""
     has_mark: Callable[[Path], bool] | None = None

@@ -1,4 +1,4 @@
-"""Folders of DICOM slices, and multi-frame files, as volumes, through pydicom."""
+"""Folders of DICOM slices and multi-frame files as volumes, single DICOM files as images, through pydicom."""
 
 from __future__ import annotations
 
@@ -31,28 +31,51 @@ def is_dicom(path: Path) -> bool:
 def series_header(files: list[Path]) -> Header:
     """What a series holds once it is decoded, by its first slice."""
     first = _read(files[0], stop_before_pixels=True)
-    count = int(first.get("NumberOfFrames", 1)) if len(files) == 1 else len(files)
-    return Header((1, count, int(first.Rows), int(first.Columns)), np.dtype(np.float32))
+    count = _frames(first) if len(files) == 1 else len(files)
+    plane = (int(first.Rows), int(first.Columns))
+    if count == 1:
+        return Header((int(first.get("SamplesPerPixel", 1)), *plane), np.dtype(np.float32))
+    return Header((1, count, *plane), np.dtype(np.float32))
 
 
 def series_samples(files: list[Path]) -> list[list[Path]] | str:
-    """The files of every sample in a folder: one series, or as many volumes as there are multi-frame files.
+    """The files of every sample in a folder: one series or several, or as many volumes as there are multi-frame files.
 
-    The first file tells which of the two. A folder with nothing but localizers (scouts) has no sample.
+    The first and the last file tell which: to read the header of every slice of a large set takes long, and slices of
+    another series between the two are found when the volume is read. A folder with nothing but localizers (scouts) has
+    no sample.
     """
     try:
-        first = _kind(files[0])
+        first, last = _kind(files[0]), _kind(files[-1])
         if _is_localizer(first) and all(_is_localizer(_kind(file)) for file in files[1:]):
-            return "it holds localizers (scouts) only"
-        return [[file] for file in files] if _frames(first) > 1 else [files]
+            return "holds localizers (scouts) only"
+        if _frames(first) > 1:
+            return [[file] for file in files]
+        return [files] if _series(first) == _series(last) else _by_series(files)
     except InputError:
         raise
     except Exception:  # pydicom raises anything; reading the series says what is wrong
         return [files]
 
 
+def _by_series(files: list[Path]) -> list[list[Path]]:
+    """The files of every series. Localizers go with the first of them, whose reader leaves them out and says so."""
+    found: dict[str, list[Path]] = {}
+    localizers = []
+    for file in files:
+        kind = _kind(file)
+        if _is_localizer(kind):
+            localizers.append(file)
+        else:
+            found.setdefault(_series(kind), []).append(file)
+    first, *others = found.values()
+    return [sorted([*first, *localizers]), *others]
+
+
 def read_series(files: list[Path]) -> Sample:
     """The slices of one series as (1, D, H, W), ordered along the slice normal, in the rescaled units.
+
+    A single slice is an image, (C, H, W), as an X-ray is.
 
     The spacing is the slices' median distance, then the distance of rows and of columns. The slices must lie in
     parallel planes at equal steps. The steps need not be along the normal: where the gantry was tilted, they are not.
@@ -66,9 +89,27 @@ def read_series(files: list[Path]) -> Sample:
     left_out = len(everything) - len(chosen)
     notes = (f"{left_out} localizers (scouts) among its {len(everything)} files are left out",) if left_out else ()
     _check_one_series(slices)
-    if len(slices) == 1 and _frames(slices[0]) > 1:
-        return _read_frames(_read(files[0]))
+    if len(slices) == 1:
+        only = _read(files[0])
+        found = _read_frames(only) if _frames(only) > 1 else _read_image(only)
+        return found._replace(notes=(*found.notes, *notes))
     return _volume(slices, files, lambda number: _pixels(_read(files[number])))._replace(notes=notes)
+
+
+def _read_image(file: Any) -> Sample:
+    """One file with one frame: colours as they are, gray in the rescaled units, bright where it is shown bright."""
+    pixels: Array = file.pixel_array
+    rows = file.get("PixelSpacing") or file.get("ImagerPixelSpacing")
+    spacing = tuple(map(float, rows)) if rows else None
+    if pixels.ndim == 3:
+        return Sample(np.moveaxis(pixels, -1, 0), spacing, is_colour=pixels.shape[-1] == 3)
+    gray = _rescaled(file, pixels)
+    if file.get("PhotometricInterpretation") != "MONOCHROME1":
+        return Sample(gray[None], spacing)
+    return Sample(gray.max() + gray.min() - gray[None], spacing, notes=(TURNED,))
+
+
+TURNED = "its low values are the bright ones (MONOCHROME1): they are turned around"
 
 
 def _volume(slices: list[Any], files: list[Path], pixels: Callable[[int], Array]) -> Sample:
@@ -116,7 +157,7 @@ def _frame(file: Any, number: int) -> Any:
     return frame
 
 
-UNPLACED = "its {} frames do not say where they lie: they are the slices of a volume, in their order"
+UNPLACED = "{} frames of a file do not say where they lie: they are the slices of a volume, in their order"
 
 
 def _read(path: Path, **settings: Any) -> Any:
@@ -127,7 +168,11 @@ def _read(path: Path, **settings: Any) -> Any:
 
 
 def _kind(path: Path) -> Any:
-    return _read(path, stop_before_pixels=True, specific_tags=["ImageType", "NumberOfFrames"])
+    return _read(path, stop_before_pixels=True, specific_tags=["ImageType", "NumberOfFrames", "SeriesInstanceUID"])
+
+
+def _series(file: Any) -> str:
+    return str(file.get("SeriesInstanceUID", ""))
 
 
 def _frames(file: Any) -> int:
@@ -139,7 +184,7 @@ def _is_localizer(file: Any) -> bool:
 
 
 def _check_one_series(slices: list[Any]) -> None:
-    series = {str(s.get("SeriesInstanceUID", "")) for s in slices}
+    series = {_series(piece) for piece in slices}
     if len(series) > 1:
         raise InputError(f"it mixes {len(series)} DICOM series; put each series into a folder of its own")
     if len(slices) > 1 and any(_frames(s) > 1 for s in slices):
@@ -232,7 +277,6 @@ DICOM = Format(
     suffixes=(".dcm", ".dicom"),
     read=read_series,
     header=series_header,
-    spatial_dims=3,
     is_series=True,
     samples=series_samples,
     has_mark=is_dicom,

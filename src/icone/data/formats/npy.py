@@ -36,7 +36,7 @@ WAY_OUT = "save it as .npy or .zarr, which are read piece by piece"
 LOCAL_HEADER = 30
 """Bytes before the name of a member in a ZIP file; the last four are the lengths of name and extra field."""
 
-NUMPY_KEYS = ("image", "volume", "images", "data", "x", "arr_0")
+NUMPY_KEYS = ("image", "volume", "images", "data", "raw", "x", "arr_0")
 """Names under which an .npz with several arrays holds the data."""
 
 
@@ -83,7 +83,10 @@ def pick_key(keys: list[str]) -> str:
     for key in NUMPY_KEYS:
         if key in keys:
             return key
-    raise InputError(f"it holds the arrays {', '.join(keys)}; name the one with the data 'image' or 'images'")
+    raise InputError(
+        f"it holds the arrays {', '.join(keys)}: name one of them, as in FILE:/{keys[0]}; in a folder of such files, "
+        "call the one with the data image, images or raw"
+    )
 
 
 def channels_first(array: Array) -> Array:

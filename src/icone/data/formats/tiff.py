@@ -41,7 +41,9 @@ def read_tiff(path: Path, axes: str | None = None) -> Sample:
         sample = drop_alpha(sample)
     notes = [] if axes else _guesses(spatial, sample.shape)
     if count > 1:
-        notes.append(f"its first image is read, of the {count} that it holds")
+        notes.append(f"the first image of a file is read, of the {count} that it holds")
+    if photometric == WHITE_IS_ZERO and not axes:
+        notes.append("0 is white here (photometric interpretation WhiteIsZero): the values are taken as they are")
     names = names if len(names) == len(sample) else ()
     return Sample(
         sample,
@@ -66,12 +68,14 @@ def _guesses(spatial: str, shape: tuple[int, ...]) -> list[str]:
     if len(spatial) == 2 or spatial[0] == "Z":
         return []
     if spatial[0] == "T":
-        return [f"its {shape[1]} points in time take the place of the depth; if they are channels, give --axes CYX"]
+        return [f"{shape[1]} points in time take the place of the depth; if they are channels, give --axes CYX"]
     return list(slices_note(shape[1:])) if shape[0] == 1 else []
 
 
 COLOURS = {0: 1, 1: 1, 2: 3, 6: 3}
 """Channels of a TIFF by its photometric interpretation: gray, gray, RGB, YCbCr."""
+WHITE_IS_ZERO = 0
+"""The photometric interpretation in which low values are bright."""
 MILLIMETRES = {
     "m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9, "å": 1e-7, "in": 25.4,
     "inch": 25.4,
@@ -143,7 +147,7 @@ def _spatial_of(axes: str) -> str:
     """Depth, if there is one, Y and X: S and C are channels, any other axis is the depth."""
     depth = [name for name in axes if name not in "YXSC"]
     if len(depth) > 1:
-        way_out = "; --axes takes the mean over T, time, where there is a Z too" if {"T", "Z"} <= set(depth) else ""
+        way_out = f"; --axes {axes} takes the mean over time" if {"T", "Z"} == set(depth) and "S" not in axes else ""
         raise InputError(f"it has the axes {axes}, but only one besides Y, X and channels can be the depth{way_out}")
     return "".join([*depth, "Y", "X"])
 

@@ -86,6 +86,7 @@ class ArraySource(Source):
         )
         self.chunk = max(1, min(CHUNK_ROWS, CHUNK // max(1, self._header.nbytes // count)))
         self.notes = (*self._arrange.notes, *(_volume_note(self._header.shape) if axes is None else ()))
+        self.reading = axes or ""
         self.splits = () if key else _splits(self._store.headers)
         self._path = path
         self._array: Any = None

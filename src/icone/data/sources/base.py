@@ -72,6 +72,8 @@ class Source(ABC):
     """Bytes of a decoded sample above which `regions` opens it, so that it is never decoded whole."""
     decoding_limit: float = math.inf
     """Bytes that decoding may take, above which one sample is decoded at a time."""
+    reading: str = ""
+    """What decides, besides the files, which samples they give: `--axes`, `--channels-from`. The cache knows both."""
     is_cacheable: ClassVar[bool] = True
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
@@ -227,4 +229,5 @@ def checked(read: Callable[[], Sample], where: str) -> Sample:
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "buif":
-        raise InputError(f"its values are of type {dtype}, but only integers and real numbers can be images")
+        way_out = "; save such fields as channels of their own" if dtype.names else ""
+        raise InputError(f"its values are of type {dtype}, but only integers and real numbers can be images{way_out}")

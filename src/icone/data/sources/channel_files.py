@@ -12,7 +12,7 @@ import numpy as np
 
 from icone.data.formats.base import colour_by_names
 from icone.data.identity import DigestMemory, content_digest
-from icone.data.labels import labels_from_folders, splits_from_folders
+from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.sources.base import Sample
 from icone.data.sources.folder import FolderFiles, FoundSample, Patterns, find_samples
 from icone.errors import InputError
@@ -93,6 +93,7 @@ class ChannelFilesSource(FolderFiles):
         firsts = {key: next(iter(parts.values())) for key, parts in by_id.items()}
         super().__init__(folder.resolve().name, firsts, labels_from_folders(below), axes)
         self.folder, self.channel_names, self.assigned = folder, wanted.channels, assigned
+        self.reading = f"{axes or ''} {pattern}"
         notes = [*found.notes, *lacking]
         if unmatched:
             notes.append(

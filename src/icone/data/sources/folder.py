@@ -16,7 +16,7 @@ from icone.data.formats.base import Format, Header
 from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import FORMATS, find_format, quiet_readers, sample_suffixes, suffix_of
 from icone.data.identity import DigestMemory, content_digest
-from icone.data.labels import labels_from_folders, splits_from_folders
+from icone.data.layouts import LABEL_FOLDERS, labels_from_folders, sequence_note, split_note, splits_from_folders
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
@@ -24,6 +24,10 @@ from icone.validation import user_path
 
 HUGE = 2**28
 """Bytes of decoding above which a file is not read to see how many axes it has, if its header tells it."""
+
+
+FIELDS = 2
+"""Slashes in the place of a field of a plate: row, column, field."""
 
 
 class FoundSample(NamedTuple):
@@ -34,6 +38,8 @@ class FoundSample(NamedTuple):
     files: list[Path]
     axes: str | None = None
     """What the user says about its axes."""
+    place: str = ""
+    """Where it lies in a store of several images, such as `A/1/0`: row, column and field of a plate."""
 
     def read(self) -> Sample:
         assert self.format.read is not None
@@ -42,9 +48,13 @@ class FoundSample(NamedTuple):
 
     def bytes_needed(self) -> int:
         """Memory that decoding and preparing takes; 0 where the format does not tell before it reads."""
-        get = self.format.header
-        header = get(self.files if self.format.is_series else self.path) if get else None
+        header = self.header()
         return header.working_bytes if header else 0
+
+    def header(self) -> Header | None:
+        """What the file declares; None where the format does not tell before it reads."""
+        get = self.format.header
+        return get(self.files if self.format.is_series else self.path) if get else None
 
 
 class FilesSource(Source):
@@ -70,6 +80,7 @@ class FilesSource(Source):
             paths=[sample.path for sample in self._samples],
             labels=labels,
         )
+        self.reading = axes or ""
 
     def _bytes_needed(self, position: int) -> int:
         return self._samples[position].bytes_needed()
@@ -114,21 +125,41 @@ class FolderSource(FolderFiles):
 
     Hidden files and files of other types are passed over, and so are those that `include` and `exclude` leave out. A
     folder that directly holds files of a series, as DICOM slices are, is one volume; its id is the folder. Subfolders
-    become classes where `labels_from_folders` accepts them, which is never so for series: there, folders are patients
-    and studies. Subfolders that are named like splits assign their samples to them, and the folders below are classes.
+    become classes where `labels_from_folders` accepts them, which is never so for series that are volumes: there,
+    folders are patients and studies. Subfolders that are named like splits assign their samples to them, and the
+    folders below are classes.
     """
 
     def __init__(self, folder: Path, patterns: Patterns | None = None, axes: str | None = None) -> None:
         found = find_samples(folder, patterns)
         if not found.samples:
             raise InputError(_nothing_found(folder, patterns))
-        samples = dict(sorted(found.samples.items()))
+        samples, notes = without_segmentations(dict(sorted(found.samples.items())))
         has_series = any(sample.format.is_series for sample in samples.values())
         assigned, below = splits_from_folders(list(samples))
-        super().__init__(folder.resolve().name, samples, None if has_series else labels_from_folders(below), axes)
+        super().__init__(folder.resolve().name, samples, None, axes)
+        if not has_series or self.spatial_dims == 2:
+            outside = [name.removesuffix(one.place) for name, one in zip(below, samples.values(), strict=True)]
+            self.labels = labels_from_folders(outside)
+        if any(one.place.count("/") == FIELDS for one in samples.values()):
+            wells = [
+                name.rpartition("/")[0] if one.place.count("/") == FIELDS else None for name, one in samples.items()
+            ]
+            self.groups = tuple(wells)
+            notes.append("the fields of one well of a plate are a group: no split parts them")
         self.folder = folder
         self.assigned = assigned
-        self.left_out, self.notes = tuple(found.left_out), tuple(found.notes)
+        self.left_out = tuple(found.left_out)
+        self.notes = (*found.notes, *notes, *filter(None, [split_note(list(samples)), sequence_note(below)]))
+
+
+def without_segmentations(samples: dict[str, FoundSample]) -> tuple[dict[str, FoundSample], list[str]]:
+    """Samples by id without those of `labelsTr` and `labelsTs`, where `imagesTr` lies beside; and a note about them."""
+    folders = {name.partition("/")[0].lower() for name in samples}
+    if "imagestr" not in folders or not folders & LABEL_FOLDERS:
+        return samples, []
+    kept = {name: one for name, one in samples.items() if name.partition("/")[0].lower() not in LABEL_FOLDERS}
+    return kept, [f"{len(samples) - len(kept)} segmentations in labelsTr and labelsTs are left out"]
 
 
 class Patterns(NamedTuple):
@@ -228,6 +259,10 @@ def find_samples(folder: Path, patterns: Patterns | None = None) -> Found:
             raise _same_id(series, FoundSample(known, file.parent, []), sample_id)
         series.files.append(file)
     left_out = _divide_series(found)
+    for sample in found.values():
+        for beside in sample.files[1:] if sample.format.more_files else ():  # it belongs to a sample
+            others[suffix_of(beside.name) or "no suffix"] -= 1
+    others = +others
     notes = []
     if unchosen:
         notes.append(f"--include and --exclude leave out {unchosen} files")
@@ -263,7 +298,10 @@ def _store_samples(known: Format, name: str, path: Path) -> dict[str, FoundSampl
         (f"{name}/{place}" if name else place) if place != "." else name or path.name: at
         for place, at in places.items()
     }
-    return {key: FoundSample(known, at, sorted(f for f in at.rglob("*") if f.is_file())) for key, at in ids.items()}
+    return {
+        key: FoundSample(known, at, sorted(f for f in at.rglob("*") if f.is_file()), place=place if inside[1:] else "")
+        for (key, at), place in zip(ids.items(), places, strict=True)
+    }
 
 
 def _divide_series(found: dict[str, FoundSample]) -> list[tuple[str, str]]:
@@ -276,7 +314,7 @@ def _divide_series(found: dict[str, FoundSample]) -> list[tuple[str, str]]:
         sample.format.check_installed()
         parts = sample.format.samples(sample.files)
         if isinstance(parts, str):
-            left_out.append((sample_id, parts))
+            left_out.append((sample_id, f"{printable(str(sample.path))} {parts}"))
             del found[sample_id]
         elif len(parts) > 1:
             del found[sample_id]
@@ -379,6 +417,8 @@ def _look(samples: list[FoundSample]) -> int | str:
     with quiet_readers():
         for sample in samples:
             try:
+                if sample.format.is_series and (header := sample.header()) is not None:
+                    return len(header.shape) - 1
                 needed = sample.bytes_needed()
                 if needed > HUGE and sample.format.open_lazy is not None:
                     with contextlib.suppress(Exception):  # decoders raise anything; what is wrong is said below
@@ -420,5 +460,5 @@ def mixed_dimensions(image: str, volume: str) -> InputError:
     """Say that a data set mixes images and volumes."""
     return InputError(
         f"the data mixes 2D images and 3D volumes: {image} is 2D and {volume} is 3D; "
-        "put them into separate folders and pretrain on each"
+        "put them into separate folders and pretrain on each, or leave one kind out with --exclude"
     )

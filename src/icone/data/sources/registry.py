@@ -60,6 +60,11 @@ def open_source(data: Any, config: DataConfig, labels: Any = None, groups: Any =
 
 def check_splits(source: Source, spec: str, flag: str) -> None:
     """Refuse a flag that chooses an official split of a source that has none."""
+    if not source.splits and source.assigned is not None:
+        raise InputError(
+            f"{spec} says itself which samples are trained on and which are held out, so {flag} means nothing: leave "
+            "it out"
+        )
     if not source.splits:
         raise InputError(
             f"{spec} has no official splits, so {flag} means nothing: it is for MedMNIST, synthetic sets and .npz "

@@ -18,7 +18,7 @@ from icone.data.formats.base import Header
 from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import ARRAY_FORMATS, FORMATS, quiet_readers, suffix_of
 from icone.data.identity import DigestMemory, content_digest
-from icone.data.labels import labels_from_folders, splits_from_folders
+from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.memory import check_fits
 from icone.data.sources.base import Sample, Source
 from icone.data.sources.folder import FoundSample, Patterns, find_sample, find_samples
@@ -215,8 +215,8 @@ def open_tiles(data: Any, config: DataConfig) -> TilesSource:
         if sample.format.open_lazy is None:
             known = ", ".join(suffix for suffix, one in FORMATS.items() if one.open_lazy)
             raise InputError(
-                f"{sample.path} cannot be read by tiles; files that can be end with {known}. --crop instead of --tiles "
-                "takes random crops of samples of every type"
+                f"{sample.path} cannot be read by tiles; files that can be end with {known}. Convert it to OME-Zarr; "
+                "`icone pretrain --crop` takes random crops of samples of every type"
             )
         sample.format.check_installed()
         try:
