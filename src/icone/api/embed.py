@@ -37,7 +37,7 @@ from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract, extract_maps
 from icone.evaluation.projection import ProjectionName, project
 from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training.context import kept_random_state
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments, check_folder, check_target
@@ -237,7 +237,7 @@ def _embedding_config(
 ) -> PretrainConfig:
     """The run's configuration with the labels of what is embedded: its own, or those that are given."""
     if labels is None and is_own and config.labels is not None and not config.labels.is_file():
-        console.print(f"note: {config.labels} is no longer there: labels and groups are left out", soft_wrap=True)
+        say(console, f"note: {config.labels} is no longer there: labels and groups are left out")
         return dataclasses.replace(config, labels=None, label_column=(), group_column=None)
     kept = labels is None and is_own
     return dataclasses.replace(
@@ -265,12 +265,8 @@ def load_with_notes(
     data: Any, config: PretrainConfig, preparation: Preparation, console: Console, only: Collection[str] | None = None
 ) -> Dataset:
     """Samples of a data set (of these ids, or all) prepared like those of a run; what goes wrong is printed."""
-
-    def note(text: str) -> None:
-        console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
-
     with ProgressBar(console) as bar:
-        return load_for_inference(data, preparation, config, report=note, progress=bar, only=only)
+        return load_for_inference(data, preparation, config, lambda text: say(console, f"note: {text}"), bar, only)
 
 
 def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:

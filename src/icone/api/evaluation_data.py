@@ -24,6 +24,7 @@ from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition
 from icone.run import Run
+from icone.terminal import say
 from icone.validation import user_path
 
 EXTERNAL = "external"
@@ -226,9 +227,9 @@ def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console,
     known = {*instances["ids"], *instances["test_ids"]}
     lost, gained = sorted(known.difference(dataset.ids)), set(dataset.ids) - known
     if lost and not moved:
-        console.print(f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}", soft_wrap=True)
+        say(console, f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}")
     if gained:
-        console.print(f"note: {len(gained)} samples here took no part in the run and are measured too", soft_wrap=True)
+        say(console, f"note: {len(gained)} samples here took no part in the run and are measured too")
 
 
 def _digests(dataset: Dataset, config: PretrainConfig) -> dict[str, str]:

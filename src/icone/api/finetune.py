@@ -50,7 +50,7 @@ from icone.finetuning.label_code import LabelCode
 from icone.nn import convert_batch_norm
 from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
 from icone.run import FINETUNED, Run, remove, write_json, write_tensors, write_text
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training.progress import choose_display
 from icone.validation import check_arguments, check_folder
 
@@ -294,7 +294,7 @@ class _Work:
             views=frozen.views if self.views is None else self.views,
             augment=self.views is not None,
         )
-        self.console.print(f"{NETWORKS[name]}: {self.parts.note}", highlight=False, soft_wrap=True, markup=False)
+        say(self.console, f"{NETWORKS[name]}: {self.parts.note}")
         with own_randomness(classifier.device):
             progress = fit(
                 classifier,

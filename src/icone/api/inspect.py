@@ -16,7 +16,7 @@ from icone.data import Summary, inspect_data, open_source
 from icone.data.sources.objects import describe_object
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 
@@ -53,16 +53,12 @@ def show_summary(
     summary: Summary, config: PretrainConfig, encoder: nn.Module | None, device: torch.device, console: Console
 ) -> None:
     """Print what was understood, a line each, and the notes."""
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
     features = "" if encoder is None else f", {num_features(encoder):,} features"
     for word, text in (*summary.lines(), ("encoder", name + features), ("device", str(device))):
-        say(f"{word:<9} {text}")
+        say(console, f"{word:<9} {text}")
     for note in summary.notes:
-        say(f"note: {note}")
+        say(console, f"note: {note}")
 
 
 def _plain(summary: Summary, config: PretrainConfig, encoder: nn.Module, device: torch.device) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from icone.paper.options import Options, options_from_json
 from icone.paper.results import read_results
 from icone.paper.store import Store
 from icone.run import replacing
+from icone.terminal import say
 
 AS_PRINTED = Options(recipe="paper")
 """The options that give the runs of the paper: all others mean something else."""
@@ -51,7 +52,7 @@ def show(
             continue
         presentation = experiment.present(Scene(experiment.name, results, store, chosen))
         if experiment.runs and experiment.labels:
-            console.print(setting_line(experiment, chosen), highlight=False, soft_wrap=True, markup=False)
+            say(console, setting_line(experiment, chosen))
         for shown in presentation.tables:
             console.print(shown.rendered())
         if out is None:
