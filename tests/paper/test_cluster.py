@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from icone.errors import InputError
-from icone.paper.engines.events import Event, Task
+from icone.paper.engines.base import Event, Task
 from icone.paper.execute import ExecutionSettings, execute_one
-from icone.paper.outcome import Outcome, SweepHalted
-from icone.paper.spec import RunSpec
+from icone.paper.spec import Outcome, RunSpec, SweepHalted
 from icone.paper.store import Store
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'icone[cluster]'")

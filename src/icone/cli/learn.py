@@ -173,8 +173,8 @@ class Pretrain(ConfigFlags, PretrainConfig):
         return launch(words, self.devices, self.device, lambda text: say(errors, text))
 
     def run(self, console: Console) -> None:
-        from icone.api.closing_summary import pretraining_summary, summary_of_many
         from icone.api.pretrain import default_folder, pretrain, pretrain_many
+        from icone.api.summaries import pretraining_summary, summary_of_many
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
         if self.seeds > 1:
@@ -214,9 +214,8 @@ class Finetune(LabelFlags, FinetuneConfig):
     """Go on after an interruption, with the last finished epoch."""
 
     def run(self, console: Console) -> None:
-        from icone.api.closing_summary import finetuning_summary
         from icone.api.finetune import finetune
-        from icone.api.finetune_table import finetune_sentences, finetune_table
+        from icone.api.summaries import finetune_sentences, finetune_table, finetuning_summary
 
         found = finetune(self.run_folder, **settings_of(self, "run_folder"), console=console)
         result = found.result

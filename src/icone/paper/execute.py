@@ -24,11 +24,10 @@ from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import free_gpu_memory
 from icone.errors import NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.paper.contents import on_this_node
 from icone.paper.cost import measure_cost
 from icone.paper.measure import Measured, measure
-from icone.paper.node_cache import on_this_node
-from icone.paper.outcome import Outcome, Status, SweepHalted
-from icone.paper.spec import RunSpec
+from icone.paper.spec import Outcome, RunSpec, Status, SweepHalted
 from icone.run import Run, write_json
 
 TRAINING = "training"

@@ -13,9 +13,8 @@ from icone.errors import one_line
 from icone.paper.drawing import save_figure
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment, Scene
-from icone.paper.frames import collect
 from icone.paper.options import Options, options_from_json
-from icone.paper.results import read_results
+from icone.paper.results import collect, read_results
 from icone.paper.store import Store
 from icone.run import replacing
 from icone.terminal import say

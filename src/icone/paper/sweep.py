@@ -17,15 +17,14 @@ from rich.console import Console
 from icone.config import PretrainConfig
 from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
-from icone.paper.engines.events import SweepEngine, Task
+from icone.paper.engines.base import SweepEngine, Task
 from icone.paper.estimate import CPU, Estimator
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment
 from icone.paper.listing import estimate_line, likely_device
 from icone.paper.live_view import LiveView, log_of
 from icone.paper.options import Options
-from icone.paper.outcome import SweepHalted
-from icone.paper.spec import MADE_UP, Cell, RunSpec
+from icone.paper.spec import MADE_UP, Cell, RunSpec, SweepHalted
 from icone.paper.store import Store
 from icone.terminal import say
 

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from icone.api.finetune_table import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences
 from icone.api.predict import read_json, read_record
+from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences
 from icone.config import FinetuneConfig
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, metric_value
