@@ -17,8 +17,12 @@ from icone.errors import InputError
 
 CHANNELS = "SC"
 """Axes that are channels: S are those of one pixel in a TIFF."""
-MILLIMETRES = {"nanometer": 1e-6, "micrometer": 1e-3, "millimeter": 1.0, "centimeter": 10.0, "meter": 1000.0}
-"""Units of length by the names that OME-Zarr has for them."""
+MILLIMETRES = {
+    "m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9, "å": 1e-7, "in": 25.4,
+    "inch": 25.4, "meter": 1e3, "centimeter": 10.0, "millimeter": 1.0, "micrometer": 1e-3, "nanometer": 1e-6,
+    "angstrom": 1e-7,
+}  # fmt: skip
+"""Units of length, in lower case, by the names that TIFF metadata and OME-Zarr have for them."""
 BLOCK = 2**24
 """Bytes that a pass over the whole image reads at once."""
 
@@ -105,7 +109,7 @@ def _spatial(shape: Sequence[int], axes: str) -> str:
 
 
 class RawArray:
-    """An array that lies in a file in C order, without compression; regions are read, not mapped.
+    """An array that lies in a file in C order, without compression; rows and regions are read, not mapped.
 
     Pages of a mapped file would count as memory of this process, and a mapped file that is cut would end it.
     """
@@ -117,8 +121,13 @@ class RawArray:
         self._file = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
 
-    def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        spans = [range(n)[part] for part, n in zip(index, self.shape, strict=True)]
+    def __getitem__(self, index: int | slice | tuple[slice, ...]) -> Array:
+        """A row, a range of rows, or a region."""
+        if not isinstance(index, (slice, tuple)):
+            (row,) = self[index : index + 1]
+            return np.asarray(row)
+        parts = index if isinstance(index, tuple) else (index, *(slice(None) for _ in self.shape[1:]))
+        spans = [range(n)[part] for part, n in zip(parts, self.shape, strict=True)]
         out: Array = np.empty([len(span) for span in spans], self.dtype)
         axis = len(spans) - 1  # from here on the elements of a region lie together in the file
         while axis > 0 and len(spans[axis]) == self.shape[axis]:
