@@ -63,18 +63,20 @@ def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> 
 
     `described` is what `describe_objects` says. Until a plan has found the batch size, it is 1.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)}
-    if unknown := settings.keys() - known:
-        raise unknown_settings(unknown, known)
+    check_known(settings, PretrainConfig)
     is_auto = settings.get("batch_size") == "auto"
     return PretrainConfig(**{**settings, **described, **({"batch_size": 1} if is_auto else {})}), is_auto
 
 
-def unknown_settings(unknown: Collection[str], known: Collection[str]) -> InputError:
-    """Say which keyword arguments are no settings, and which were perhaps meant."""
+def check_known(settings: Collection[str], config: type[Any]) -> None:
+    """Refuse keyword arguments that are no settings of a configuration; the sentence says which were perhaps meant."""
+    known = {f.name for f in dataclasses.fields(config)}
+    unknown = set(settings) - known
+    if not unknown:
+        return
     near = [name for one in sorted(unknown) for name in difflib.get_close_matches(one, known, n=1)]
     meant = f"; did you mean {', '.join(near)}?" if near else "."
-    return InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
+    raise InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
 
 
 def describe_objects(

@@ -30,7 +30,7 @@ from icone.api.build import (
 )
 from icone.api.embedding_table import FORMATS, feature_table, import_anndata, write_embeddings
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
-from icone.config import PretrainConfig, is_object
+from icone.config import PretrainConfig, is_object, with_given
 from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError
@@ -181,21 +181,16 @@ def embed(
         import_anndata()  # refuses before any work where it is not installed
     config = with_moved_labels(run.config, data)
     config = _embedding_config(config, source is None, labels, tuple(label_column), group_column, console)
-    config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
+    changes: dict[str, Any] = {"skip_unreadable": skip_unreadable}
     if source is not None:  # patterns choose among the files of the run's own folder
-        config = dataclasses.replace(config, include=(), exclude=())
+        changes |= {"include": (), "exclude": ()}
     if by_tiles:
-        edge = config.tiles or max(run.preparation.size, default=0)
         if len(set(run.preparation.size)) > 1:
             raise InputError(f"tiles are cubes or squares, and the run was trained on crops of {run.config.crop}")
-        config = dataclasses.replace(config, crop=None, crop_overlap=PretrainConfig.crop_overlap)
-        config = dataclasses.replace(config, tiles=edge, stride=stride or config.stride, spacing=None)
-    if memory_gb is not None:
-        config = dataclasses.replace(config, memory_gb=memory_gb)
-    if cache is not None:
-        config = dataclasses.replace(config, cache=cache)
-    if data_root is not None:
-        config = dataclasses.replace(config, data_root=data_root)
+        edge = config.tiles or max(run.preparation.size, default=0)
+        config = dataclasses.replace(config, crop=None, spacing=None)
+        changes |= {"crop_overlap": PretrainConfig.crop_overlap, "tiles": edge, "stride": stride}
+    config = with_given(config, **changes, memory_gb=memory_gb, cache=cache, data_root=data_root)
     frozen = load_encoder(run, device, encoder=given.encoder, views=given.views)
     if by_tiles and frozen.preparation.crops:  # a tile is a window
         frozen.preparation = dataclasses.replace(frozen.preparation, crops=False)

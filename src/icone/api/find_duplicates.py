@@ -15,6 +15,7 @@ from torch import nn
 from icone.api.build import check_data, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, splits_of
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
+from icone.config import with_given
 from icone.data import Dataset
 from icone.errors import InputError
 from icone.evaluation.duplicates import Bits, find_near_duplicates, perceptual_hash
@@ -55,10 +56,7 @@ def find_duplicates(
     if target is not None:
         check_target(target)
         refuse_own_file(target)
-    config = dataclasses.replace(
-        run.config, data_root=data_root or run.config.data_root, cache=cache or run.config.cache
-    )
-    config = with_moved_labels(config, data)
+    config = with_moved_labels(with_given(run.config, data_root=data_root, cache=cache), data)
     if config.labels is not None and not config.labels.is_file():
         config = dataclasses.replace(config, labels=None, label_column=(), group_column=None)
     frozen = load_encoder(run, device, encoder=encoder, views=views)

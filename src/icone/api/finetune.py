@@ -21,6 +21,7 @@ from icone.api.build import (
     Given,
     autocast_dtype,
     check_data,
+    check_known,
     given_objects,
     make_encoder,
     make_views,
@@ -28,7 +29,6 @@ from icone.api.build import (
     memory_errors,
     own_randomness,
     pick_device,
-    unknown_settings,
 )
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
 from icone.api.evaluation_data import EvaluationData, GivenData, changed_settings, read_evaluation_data
@@ -90,9 +90,7 @@ def finetune(
     before, trained with the same labels, and, with `scratch`, of the same network fine-tuned from random weights.
     `resume` goes on after an interruption; a folder that is finished is read as it is.
     """
-    known = {f.name for f in dataclasses.fields(FinetuneConfig)}
-    if unknown := settings.keys() - known:
-        raise unknown_settings(unknown, known)
+    check_known(settings, FinetuneConfig)
     config = FinetuneConfig(**settings)
     for flag, given in {"data": data, "labels": labels, "groups": groups, "test": test}.items():
         if given is not None:

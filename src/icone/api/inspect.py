@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from icone.api.build import check_data, make_encoder, memory_errors, own_randomness, pick_device, unknown_settings
+from icone.api.build import check_data, check_known, make_encoder, memory_errors, own_randomness, pick_device
 from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
 from icone.data.sources.objects import describe_object
@@ -30,9 +30,7 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     how much each axis shrinks or grows), `memory` (bytes of all prepared samples), `encoder`, `features`, `device` and
     `notes`. `shape` and `spacing` are {min, max} where the samples differ. `notes` says what was guessed.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)}
-    if unknown := settings.keys() - known:
-        raise unknown_settings(unknown, known)
+    check_known(settings, PretrainConfig)
     check_data("data", data)
     is_text = isinstance(data, (str, os.PathLike))
     is_table = isinstance(labels, (str, os.PathLike))

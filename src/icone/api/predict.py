@@ -17,7 +17,7 @@ from icone.api.build import Given, check_data, make_encoder, make_views, memory_
 from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
 from icone.api.run_data import open_run_data
-from icone.config import PretrainConfig, from_json
+from icone.config import PretrainConfig, from_json, with_given
 from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
@@ -95,9 +95,8 @@ class FineTuned(nn.Module):
         changes: dict[str, Any] = {"labels": None, "label_column": (), "group_column": None, "task": "auto"}
         if data is not None:  # patterns choose among the files of the run's own folder
             changes |= {"include": (), "exclude": ()}
-        changes |= {"data_root": data_root} if data_root is not None else {}
-        changes |= {"cache": cache} if cache is not None else {}
         config = dataclasses.replace(self.config, skip_unreadable=skip_unreadable, **changes)
+        config = with_given(config, data_root=data_root, cache=cache)
         with memory_errors():
             way_out = "give it after the folder, icone predict FOLDER NEWPATH"
             source = open_run_data(self.folder, config, data, way_out=way_out)

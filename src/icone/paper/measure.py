@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from icone.evaluation.features import extract
 from icone.evaluation.geometry import uniformity
 from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
 from icone.evaluation.probes import knn_probe, linear_probe
-from icone.paper.spec import Point, RunSpec
+from icone.paper.spec import Outcome, Point, RunSpec
 from icone.run import Run, read_tensors, replacing
 
 FEATURES = "features.npz"
@@ -30,38 +29,20 @@ KEPT_SEED = 0
 """Features are kept for the first seed only: the maps show one run, and a sweep of thousands must fit on a disk."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What is known about a trained run."""
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    trace: list[Point] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    train_seconds: float = 0.0
-    steps: int = 0
-    step_seconds: float = 0.0
-    sample: str | None = None
-
-
-class _Time(NamedTuple):
-    """What the history of a run tells about its time."""
-
-    train_seconds: float
-    steps: int
-    step_seconds: float
-    sample: str
-
-
-def _time(run: Run, config: PretrainConfig) -> _Time:
+def _time(run: Run, config: PretrainConfig) -> dict[str, Any]:
+    """What the history of a run tells about its time, as `Outcome` holds it."""
     seconds = [row["seconds"] for row in run.history]
     per_epoch = math.ceil(run.record["data"]["instances"] / (config.batch_size * config.accumulate))
-    steady = statistics.median(seconds[1:] or seconds) / per_epoch
     preparation = run.record["data"]["preparation"]
-    sample = "x".join(map(str, (preparation["channels"], *preparation["size"])))
-    return _Time(sum(seconds), len(seconds) * per_epoch, steady, sample)
+    return {
+        "train_seconds": round(sum(seconds), 3),
+        "steps": len(seconds) * per_epoch,
+        "step_seconds": statistics.median(seconds[1:] or seconds) / per_epoch,
+        "sample": "x".join(map(str, (preparation["channels"], *preparation["size"]))),
+    }
 
 
-def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Measured:
+def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Outcome:
     """Probes and geometry of the encoder; with a trace, the metrics of the synthetic study by epoch instead."""
     time = _time(run, config)
     target = run.folder.parent / FEATURES
@@ -69,7 +50,7 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         metrics, trace, panels = measure_synthetic(run, spec)
         if config.seed == KEPT_SEED:
             _save(target, panels)
-        return Measured(metrics, trace, [], *time)
+        return Outcome(status="done", metrics=metrics, trace=trace, **time)
     result = evaluate(
         run,
         data_root=config.data_root,
@@ -88,7 +69,8 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         metrics |= {f"{UNTRAINED}{name}": value for name, value in _values(result["untrained"]).items()}
     if config.seed == KEPT_SEED:
         _save(target, _light_features(run))
-    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], *time)
+    said = [*run.record["data"]["notes"], *notes(result)]
+    return Outcome(status="done", metrics=metrics, notes=said, **time)
 
 
 def _minority_recall(run: Run, per_class: dict[str, float]) -> float | None:

@@ -100,35 +100,31 @@ class PaperTable:
         table.add_column("", no_wrap=True)
         for column in columns:
             table.add_column("\n".join(_heading(k, v) for k, v in zip(self.keys, column, strict=True)), justify="right")
-        records = self.values.to_dict("records")
-        cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
-        has_paper = bool(self.values["paper"].notna().any())
-        for name in dict.fromkeys(self.values["row"]):
-            found = [cells.get((name, *column)) for column in columns]
-            if has_paper:
-                table.add_row(str(name), "paper", *(self._printed(c) for c in found), style="dim")
-            table.add_row("" if has_paper else str(name), "ours", *(self._ours(c) for c in found))
-            if has_paper:
-                table.add_row("", "diff.", *(self._number(c, "difference", sign=True) for c in found))
+        for title, kind, cells in self.lines(columns):
+            texts = [Text(text, f"{mark} not dim" if mark in ("bold", "underline") else "") for text, mark in cells]
+            table.add_row(title, kind, *texts, style="dim" if kind == "paper" else "")
         return table
 
     def headings(self) -> list[str]:
         """One line for every column of numbers."""
         return [" ".join(_heading(k, v) for k, v in zip(self.keys, c, strict=True)) for c in self._columns()]
 
-    def lines(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
-        """Per row up to three lines (paper, ours, difference): a title, the kind, and (text, mark) of every cell."""
+    def lines(self, columns: list[tuple[Any, ...]] | None = None) -> list[tuple[str, str, list[tuple[str, str]]]]:
+        """Per row up to three lines (paper, ours, difference): a title, the kind, and (text, mark) of every cell.
+
+        `columns` are those that are shown; None: all.
+        """
+        columns = self._columns() if columns is None else columns
         records = self.values.to_dict("records")
         cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
         has_paper = bool(self.values["paper"].notna().any())
         found: list[tuple[str, str, list[tuple[str, str]]]] = []
         for name in dict.fromkeys(self.values["row"]):
-            of_row = [cells.get((name, *column)) for column in self._columns()]
+            of_row = [cells.get((name, *column)) for column in columns]
             if has_paper:
                 marks = ["" if c is None or not isinstance(c["mark"], str) else c["mark"] for c in of_row]
-                printed = [
-                    self._number(c, "paper") + ("†" if m == "†" else "") for c, m in zip(of_row, marks, strict=True)
-                ]
+                numbers = [self._number(c, "paper") for c in of_row]
+                printed = [f"{n}†" if m == "†" and n else n for n, m in zip(numbers, marks, strict=True)]
                 found.append((str(name), "paper", list(zip(printed, marks, strict=True))))
             found.append(("" if has_paper else str(name), "ours", [(self._ours(c), "") for c in of_row]))
             if has_paper:
@@ -140,14 +136,8 @@ class PaperTable:
 
     def save(self, folder: Path) -> list[Path]:
         """The long form as CSV and Parquet."""
-        written = [folder / f"{self.name}.{suffix}" for suffix in ("csv", "parquet")]
         mixed = [name for name in ("paper", "ours", "difference") if self.values[name].dtype == object]
-        plain = self.values.astype(dict.fromkeys(("row", *self.keys, *mixed), str))
-        with replacing(written[0]) as temporary:
-            plain.to_csv(temporary, index=False)
-        with replacing(written[1]) as temporary:
-            plain.to_parquet(temporary, index=False)
-        return written
+        return save_frame(self.values.astype(dict.fromkeys(("row", *self.keys, *mixed), str)), folder, self.name)
 
     def _ours(self, cell: dict[str, Any] | None) -> str:
         if cell is None:
@@ -159,12 +149,6 @@ class PaperTable:
         partial = "*" if cell["runs"] != cell["wanted"] else ""
         return f"{number}±{spread}{partial}" if spread else f"{number}{partial}"
 
-    def _printed(self, cell: dict[str, Any] | None) -> Text:
-        """The paper's number with its mark."""
-        mark = "" if cell is None else str(cell.get("mark", ""))
-        number = self._number(cell, "paper")
-        return Text(f"{number}†") if mark == "†" and number else Text(number, style=f"{mark} not dim" if mark else "")
-
     def _number(self, cell: dict[str, Any] | None, name: str, sign: bool = False) -> str:
         value = None if cell is None else cell[name]
         metric = find_metric(str(cell.get("metric", ""))) if cell is not None else None
@@ -175,6 +159,15 @@ class PaperTable:
             return ""
         kind = "g" if digits is None else f".{digits}f"
         return f"{value:{'+' if sign else ''}{kind}}"
+
+
+def save_frame(frame: pd.DataFrame, folder: Path, name: str) -> list[Path]:
+    """Write a table as CSV and Parquet."""
+    written = [folder / f"{name}.csv", folder / f"{name}.parquet"]
+    with replacing(written[0]) as csv, replacing(written[1]) as parquet:
+        frame.to_csv(csv, index=False)
+        frame.to_parquet(parquet, index=False)
+    return written
 
 
 def metric_table(

@@ -27,6 +27,7 @@ from icone.api.build import memory_errors
 from icone.api.evaluate import evaluate
 from icone.api.evaluate_seeds import mean_texts
 from icone.api.run_data import check_moved, open_run_data
+from icone.config import with_given
 from icone.errors import InputError, optional
 from icone.evaluation.metrics import METRICS
 from icone.evaluation.projection import ProjectionName
@@ -123,7 +124,7 @@ def ensure_evaluated(run: Run, data: Any, data_root: Path | None, cache: str | N
         evaluate(run, data=data, data_root=data_root, cache=cache, console=console)
     elif data is not None:
         config = dataclasses.replace(run.config, labels=None, label_column=(), group_column=None)
-        config = dataclasses.replace(config, data_root=data_root or config.data_root, cache=cache or config.cache)
+        config = with_given(config, data_root=data_root, cache=cache)
         check_moved(run, open_run_data(run.folder, config, data), config, console)
 
 
