@@ -31,8 +31,15 @@ class Evaluate(LabelFlags):
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
 
     def run(self, console: Console) -> None:
-        from icone.api.evaluate import efficiency_table, evaluate, notes, result_table, score_sentences
-        from icone.api.evaluate_seeds import evaluate_seeds, seeds_table
+        from icone.api.evaluate import (
+            efficiency_table,
+            evaluate,
+            evaluate_seeds,
+            notes,
+            result_table,
+            score_sentences,
+            seeds_table,
+        )
         from icone.seeds import seed_folders
 
         settings = settings_of(self, "run_folder")

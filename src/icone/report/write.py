@@ -24,8 +24,7 @@ from rich.status import Status
 from rich.text import Text
 
 from icone.api.build import memory_errors
-from icone.api.evaluate import evaluate
-from icone.api.evaluate_seeds import mean_texts
+from icone.api.evaluate import evaluate, mean_texts
 from icone.api.run_data import check_moved, open_run_data
 from icone.config import with_given
 from icone.errors import InputError, optional
