@@ -85,7 +85,7 @@ def describe_objects(
     """What the configuration says about the arguments of `icone.pretrain`, and those that are objects."""
     check_data("source", source)
     settings: dict[str, Any] = {
-        "source": os.fspath(source) if isinstance(source, (str, os.PathLike)) else OBJECT + describe_object(source),
+        "source": describe_source(source),
         "encoder": encoder,
         "options": option_texts(options) if isinstance(options, Mapping) else options,
         "labels": labels if isinstance(labels, (str, os.PathLike)) else None,
@@ -115,6 +115,11 @@ def describe_objects(
     else:
         settings["views"] = views if num_views is None else num_views
     return settings, Given(encoder=None if built else network, views=function, method=built)
+
+
+def describe_source(data: Any) -> str:
+    """What a configuration says about data: its path or name, or what the object is."""
+    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else OBJECT + describe_object(data)
 
 
 def _class_path(thing: Any) -> str:

@@ -1,4 +1,4 @@
-"""`icone.evaluate`: probes and geometry of a run before and after training, or of a folder of seeds, and the verdict."""
+"""`icone.evaluate`: probes and geometry of a run before and after training, or of a folder of seeds; the verdict."""
 
 from __future__ import annotations
 

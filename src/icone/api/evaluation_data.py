@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 
+from icone.api.build import describe_source
 from icone.api.embed import load_with_notes
 from icone.api.partition import Evaluated, choose_partition
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
-from icone.config import OBJECT, PretrainConfig
+from icone.config import PretrainConfig
 from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
 from icone.data.labels import read_table
-from icone.data.sources.objects import describe_object
 from icone.data.sources.registry import check_splits
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
@@ -160,12 +160,8 @@ def read_evaluation_data(
         task=source.task,
         note=note,
         notes=[*notes, *more],
-        external=None if given.test is None else _described(given.test),
+        external=None if given.test is None else describe_source(given.test),
     )
-
-
-def _described(data: Any) -> str:
-    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else OBJECT + describe_object(data)
 
 
 def _external(

@@ -10,10 +10,17 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from icone.api.build import check_data, check_known, make_encoder, memory_errors, own_randomness, pick_device
+from icone.api.build import (
+    check_data,
+    check_known,
+    describe_source,
+    make_encoder,
+    memory_errors,
+    own_randomness,
+    pick_device,
+)
 from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
-from icone.data.sources.objects import describe_object
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
 from icone.terminal import Terminal, say
@@ -32,10 +39,8 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     """
     check_known(settings, PretrainConfig)
     check_data("data", data)
-    is_text = isinstance(data, (str, os.PathLike))
     is_table = isinstance(labels, (str, os.PathLike))
-    settings |= {"source": os.fspath(data) if is_text else OBJECT + describe_object(data)}
-    config = PretrainConfig(**settings, labels=labels if is_table else None)
+    config = PretrainConfig(**settings, source=describe_source(data), labels=labels if is_table else None)
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors():
