@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from icone.errors import InputError
-from icone.paper.engines.base import Event, Task
+from icone.paper.engines.events import Event, Task
 from icone.paper.execute import ExecutionSettings, execute_one
 from icone.paper.spec import Outcome, RunSpec, SweepHalted
 from icone.paper.store import Store

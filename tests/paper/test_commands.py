@@ -10,8 +10,8 @@ import pytest
 
 from icone.cli import main
 from icone.paper.commands import PaperRun
-from icone.paper.engines.base import Event, Observe, Task
-from icone.paper.engines.local import work
+from icone.paper.engines.events import Event, Observe, Task
+from icone.paper.engines.worker import work
 from icone.paper.execute import ExecutionSettings
 from icone.paper.spec import Outcome, RunSpec, SweepHalted
 from icone.paper.store import Store

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from icone.config import PretrainConfig
-from icone.paper.engines.base import Event
+from icone.paper.engines.events import Event
 from icone.paper.estimate import Estimator, is_undefined, step_times, steps_of, table_seconds, work_of
 from icone.paper.execute import ExecutionSettings, execute_one, start_clock
 from icone.paper.listing import estimate_line, likely_device

@@ -21,8 +21,10 @@ from rich.console import Console
 from icone.config import PretrainConfig
 from icone.errors import InputError, InterruptedRun
 from icone.paper.contents import on_this_node
-from icone.paper.engines.base import Event, Packing, Task
-from icone.paper.engines.local import LocalEngine, WorkerReport, _Worker, work
+from icone.paper.engines.events import Event, Task
+from icone.paper.engines.local import LocalEngine, _Worker
+from icone.paper.engines.packing import Packing
+from icone.paper.engines.worker import WorkerReport, work
 from icone.paper.execute import ExecutionSettings, Job, _train_side_by_side, execute, execute_one
 from icone.paper.live_view import LiveView
 from icone.paper.spec import Outcome, RunSpec, SweepHalted
@@ -139,8 +141,8 @@ def test_a_sweep_survives_its_workers_and_another_sweep(store: Store, spec: Make
             (store.folder / "killed").touch()
 
     code = (
-        "import sys; from pathlib import Path; from icone.paper.engines.local import work\n"
-        "from icone.paper.engines.base import Task; from icone.paper.execute import ExecutionSettings\n"
+        "import sys; from pathlib import Path; from icone.paper.engines.worker import work\n"
+        "from icone.paper.engines.events import Task; from icone.paper.execute import ExecutionSettings\n"
         "from icone.paper.spec import spec_from_json; from icone.paper.store import Store; import json\n"
         "work(Store(sys.argv[1]), [Task(spec_from_json(json.loads(sys.argv[2])))], "
         "ExecutionSettings(device='cpu', threads=1))"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import icone.paper
 from icone.paper import Experiment, Grid, Options
-from icone.paper.engines.base import Event, Observe, Task
+from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.spec import Outcome
 from icone.paper.store import Store

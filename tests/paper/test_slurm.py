@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from icone.paper.engines.base import Event, Task
+from icone.paper.engines.events import Event, Task
 from icone.paper.execute import ExecutionSettings
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store

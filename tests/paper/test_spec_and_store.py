@@ -21,7 +21,7 @@ from PIL import Image
 
 from icone.data.identity import file_digest
 from icone.errors import InputError
-from icone.paper.engines.base import Task
+from icone.paper.engines.events import Task
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.listing import experiment_lines
 from icone.paper.options import Options

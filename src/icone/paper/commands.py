@@ -17,7 +17,7 @@ from icone.terminal import say
 from icone.validation import check_settings
 
 if TYPE_CHECKING:
-    from icone.paper.engines.base import SweepEngine
+    from icone.paper.engines.events import SweepEngine
     from icone.paper.store import Store
 
 STORE = Path("runs/paper")

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from icone.paper.engines.base import Event
+from icone.paper.engines.events import Event
 from icone.paper.execute import LOG
 from icone.paper.spec import RunSpec
 from icone.terminal import say

@@ -17,7 +17,7 @@ from rich.console import Console
 from icone.config import PretrainConfig
 from icone.data import open_source
 from icone.errors import InputError, InterruptedRun
-from icone.paper.engines.base import SweepEngine, Task
+from icone.paper.engines.events import SweepEngine, Task
 from icone.paper.estimate import CPU, Estimator
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icone.errors import InputError, one_line, optional
-from icone.paper.engines.base import Event, Observe, Packing, Task
+from icone.paper.engines.events import Event, Observe, Task
+from icone.paper.engines.packing import Packing
 from icone.paper.execute import ExecutionSettings, execute_one, full_disk_halts
 from icone.paper.spec import Outcome, RunSpec, SweepHalted
 from icone.paper.store import Store
