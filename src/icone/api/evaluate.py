@@ -13,12 +13,8 @@ from torch import nn
 
 from icone.api.build import check_data, give_again, given_objects, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
-from icone.api.evaluation_data import (
-    EvaluationData,
-    GivenData,
-    changed_settings,
-    read_evaluation_data,
-)
+from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
+from icone.api.partition import EvaluationData
 from icone.config import is_object
 from icone.data import Dataset
 from icone.data.targets import TaskSetting

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from icone.api.build import describe_source
 from icone.api.embed import load_with_notes
-from icone.api.partition import Evaluated, choose_partition
+from icone.api.partition import EvaluationData, with_partition
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import PretrainConfig
 from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
@@ -22,36 +22,12 @@ from icone.data.labels import read_table
 from icone.data.sources.registry import check_splits
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
-from icone.evaluation.assessment import Partition
 from icone.run import Run
 from icone.terminal import say
 from icone.validation import user_path
 
 EXTERNAL = "external"
 """The split of the samples of an external test set."""
-
-
-@dataclass(frozen=True)
-class EvaluationData:
-    """What is evaluated: prepared samples with labels and groups ("" where unknown), and how they are parted."""
-
-    datasets: list[Dataset]
-    ids: list[str]
-    labels: np.ndarray
-    groups: np.ndarray
-    splits: np.ndarray
-    partition: Partition | None
-    task: str
-    note: str
-    notes: list[str]
-    external: str | None
-    """The external test set, as the user gave it."""
-
-    def describe(self) -> dict[str, Any]:
-        sizes = {"train": len(self.partition.train), "test": len(self.partition.test)} if self.partition else {}
-        about = {"task": self.task, "labelled": int((self.labels != "").sum()), "external_test": self.external}
-        groups = {"groups": len(set(self.groups) - {""})}
-        return {"samples": len(self.ids), **sizes, **about, **groups, "note": self.note, "notes": self.notes}
 
 
 @dataclass(frozen=True)
@@ -136,32 +112,18 @@ def read_evaluation_data(
             f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
             "leave --official-test out"
         )
-    labels = np.concatenate([_texts(dataset, dataset.source.labels) for dataset in datasets])
-    evaluated = Evaluated(
-        datasets=datasets,
-        labels=labels,
-        task=source.task,
-        described="the labels that were given" if given.labels is not None else config.labels,
-    )
-    partition, note, more = choose_partition(
-        run,
-        evaluated,
-        official_test=official_test,
-        external=given.test is not None,
-        test_fraction=test_fraction,
-    )
-    return EvaluationData(
+    samples = EvaluationData(
         datasets=datasets,
         ids=ids,
-        labels=labels,
+        labels=np.concatenate([_texts(dataset, dataset.source.labels) for dataset in datasets]),
         groups=np.concatenate([_texts(dataset, dataset.source.groups) for dataset in datasets]),
         splits=np.repeat(names, [len(dataset) for dataset in datasets]),
-        partition=partition,
         task=source.task,
-        note=note,
-        notes=[*notes, *more],
+        described="the labels that were given" if given.labels is not None else config.labels,
         external=None if given.test is None else describe_source(given.test),
+        notes=notes,
     )
+    return with_partition(run, samples, official_test=official_test, test_fraction=test_fraction)
 
 
 def _external(

@@ -31,7 +31,8 @@ from icone.api.build import (
     pick_device,
 )
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
-from icone.api.evaluation_data import EvaluationData, GivenData, changed_settings, read_evaluation_data
+from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
+from icone.api.partition import EvaluationData
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
 from icone.api.summaries import NETWORKS, PROBES
 from icone.config import FinetuneConfig, to_json

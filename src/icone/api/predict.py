@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +54,12 @@ class FineTuned(nn.Module):
     @property
     def result(self) -> dict[str, Any]:
         """What `icone finetune` measured on the test part."""
-        return read_json(self.folder / "result.json")
+        return Run(self.folder).read_json("result.json")
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """One dictionary per epoch of every network."""
-        lines = (self.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        return Run(self.folder).history
 
     def forward(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
         """Probabilities (B, names) or numbers (B,) of raw samples (B, C, *spatial), as `icone.load_encoder` takes."""
@@ -169,14 +167,4 @@ def read_record(folder: Path) -> dict[str, Any]:
     """The config.json of a folder of `icone finetune`."""
     if not Run(folder).is_finetuned:
         raise InputError(f"{folder} is not a folder of icone finetune (its config.json does not say: {FINETUNED})")
-    return read_json(folder / "config.json")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}, it is missing or damaged: {error}") from error
-    return content
+    return Run(folder).read_json("config.json")
