@@ -15,7 +15,7 @@ import icone
 from icone.config import ImageViews, PretrainConfig, ViewsConfig, from_json, to_json
 from icone.errors import InputError
 from icone.paper.options import Options
-from icone.validation import Rule, check_folder, check_target, checked, user_path
+from icone.validation import RANGES, check_folder, check_target, checked, user_path
 
 WRONG_TYPES: list[tuple[str, object]] = [
     ("epochs", "3"), ("epochs", 3.0), ("epochs", True), ("epochs", None), ("epochs", [3]), ("batch_size", 1.5),
@@ -92,8 +92,7 @@ def test_every_default_is_allowed(config: Any) -> None:
         value = getattr(config, field.name)
         assert checked(field.name, value, hints[field.name]) == value
         for inner in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
-            hint = typing.get_type_hints(type(value), include_extras=True)[inner.name]
-            (rule,) = (mark for mark in hint.__metadata__ if isinstance(mark, Rule))  # every setting of a view has one
+            rule = RANGES[f"{field.name}.{inner.name}"]  # every setting of a view has one
             assert rule.is_met(getattr(value, inner.name))
 
 

@@ -26,11 +26,9 @@ from icone.recipe import (
     WEIGHT_DECAY,
     Recipe,
 )
-from icone.validation import Interval, PartialInterval, Probability, Rule, Strength, check_settings, refused
+from icone.validation import check_settings, refused
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
-HUE_TURN = Rule("a number between 0 and 0.5", lambda turn: 0 <= turn <= 0.5)
-ODD_PIXELS = Rule("an odd number of pixels, at least 1 and at most 1023", lambda n: 1 <= n <= 1023 and n % 2 == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,31 +135,31 @@ class ImageViews:
     The defaults are those of the paper's appendix A, but for `crop_ratio`, which it does not print (torchvision's).
     """
 
-    crop_scale: PartialInterval = (0.2, 1.0)
+    crop_scale: tuple[float, float] = (0.2, 1.0)
     """Share of the area that a crop keeps; `1 1` turns cropping off."""
-    crop_ratio: Interval = (3 / 4, 4 / 3)
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Range of the crop's aspect ratio (not printed in the paper; torchvision's default)."""
-    flip: Probability = 0.5
+    flip: float = 0.5
     """Probability of a horizontal flip."""
-    vertical_flip: Probability = 0.0
+    vertical_flip: float = 0.0
     """Probability of a vertical flip (not in the paper; useful for cells and tissue)."""
-    jitter: Probability = 0.8
+    jitter: float = 0.8
     """Probability of the colour jitter as a whole."""
-    brightness: Strength = 0.4
+    brightness: float = 0.4
     """Strength of the jitter of the brightness: a factor from 1 - s to 1 + s."""
-    contrast: Strength = 0.4
+    contrast: float = 0.4
     """Strength of the jitter of the contrast."""
-    saturation: Strength = 0.4
+    saturation: float = 0.4
     """Strength of the jitter of the saturation; RGB only."""
-    hue: Annotated[float, HUE_TURN] = 0.1
+    hue: float = 0.1
     """Largest turn of the hue, as a share of the colour circle; RGB only."""
-    grayscale: Probability = 0.2
+    grayscale: float = 0.2
     """Probability of dropping the colour; RGB only."""
-    blur: Probability = 1.0
+    blur: float = 1.0
     """Probability of the Gaussian blur (the paper prints none, so every view is blurred)."""
-    blur_kernel: Annotated[int, ODD_PIXELS] = 23
+    blur_kernel: int = 23
     """Edge of the kernel in pixels, odd."""
-    blur_sigma: Interval = (0.1, 2.0)
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
     """Range of the blur's standard deviation in pixels."""
 
 
@@ -172,21 +170,21 @@ class VolumeViews:
     The defaults are those of the paper's appendix A; that a scale is a share of the volume is our reading.
     """
 
-    crop_scale: PartialInterval = (0.5, 1.0)
+    crop_scale: tuple[float, float] = (0.5, 1.0)
     """Share of the volume that a crop keeps; `1 1` turns cropping off."""
-    flip: Probability = 0.5
+    flip: float = 0.5
     """Probability of a flip, for each axis on its own."""
-    rotate: Probability = 0.5
+    rotate: float = 0.5
     """Probability of a quarter-turn rotation in a random plane."""
-    shift: Strength = 0.1
+    shift: float = 0.1
     """Largest additive intensity offset, in units of the [0, 1] range."""
-    contrast: Interval = (0.8, 1.2)
+    contrast: tuple[float, float] = (0.8, 1.2)
     """Range of the multiplicative intensity factor."""
-    noise: Probability = 0.3
+    noise: float = 0.3
     """Probability of Gaussian noise."""
-    noise_sigma: Strength = 0.1
+    noise_sigma: float = 0.1
     """Standard deviation of the noise, in units of the [0, 1] range."""
-    blur: Probability = 0.3
+    blur: float = 0.3
     """Probability of a blur (3³ mean)."""
 
 
@@ -194,7 +192,7 @@ class VolumeViews:
 class PointViews:
     """Random views of points (vectors): additive Gaussian noise, by default that of the paper's synthetic study."""
 
-    noise_sigma: Strength = 0.15
+    noise_sigma: float = 0.15
     """Standard deviation of the noise."""
 
 

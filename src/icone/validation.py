@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from icone.errors import InputError, one_line
 
@@ -58,11 +58,6 @@ PROBABILITY = Rule("a probability between 0 and 1", lambda value: 0 <= value <= 
 STRENGTH = Rule("a number of at least 0", lambda value: value >= 0 and math.isfinite(value))
 COUNT = at_least(1, 10**9)
 SEED = at_least(0, 2**63 - 1)
-Probability = Annotated[float, PROBABILITY]
-Strength = Annotated[float, STRENGTH]
-Interval = Annotated[tuple[float, float], interval()]
-PartialInterval = Annotated[tuple[float, float], interval(most=1)]
-"""Annotations of settings that one dataclass has, with their range; `RANGES` has those of settings by name."""
 
 RANGES: dict[str, Rule] = {
     # data
@@ -85,6 +80,30 @@ RANGES: dict[str, Rule] = {
     "features": at_least(1, 1_000_000),
     # views
     "views": at_least(2, 1024),
+    "image_views.crop_scale": interval(most=1),
+    "image_views.crop_ratio": interval(),
+    "image_views.flip": PROBABILITY,
+    "image_views.vertical_flip": PROBABILITY,
+    "image_views.jitter": PROBABILITY,
+    "image_views.brightness": STRENGTH,
+    "image_views.contrast": STRENGTH,
+    "image_views.saturation": STRENGTH,
+    "image_views.hue": Rule("a number between 0 and 0.5", lambda value: 0 <= value <= 0.5),
+    "image_views.grayscale": PROBABILITY,
+    "image_views.blur": PROBABILITY,
+    "image_views.blur_kernel": Rule(
+        "an odd number of pixels, at least 1 and at most 1023", lambda value: 1 <= value <= 1023 and value % 2 == 1
+    ),
+    "image_views.blur_sigma": interval(),
+    "volume_views.crop_scale": interval(most=1),
+    "volume_views.flip": PROBABILITY,
+    "volume_views.rotate": PROBABILITY,
+    "volume_views.shift": STRENGTH,
+    "volume_views.contrast": interval(),
+    "volume_views.noise": PROBABILITY,
+    "volume_views.noise_sigma": STRENGTH,
+    "volume_views.blur": PROBABILITY,
+    "point_views.noise_sigma": STRENGTH,
     # training; the largest numbers are those that float32 can still multiply
     "batch_size": Rule(COUNT.wanted, lambda value: value == "auto" or COUNT.is_met(value)),  # of `pretrain` and `plan`
     "epochs": COUNT,
@@ -118,7 +137,7 @@ RANGES: dict[str, Rule] = {
     "gpus_per_run": above(0, 1024),
     "cpus_per_run": above(0, 1024),
 }
-"""Allowed values by name, where an annotation has none; a setting of the same name means the same in every verb."""
+"""Allowed values by name; a setting of the same name means the same in every verb."""
 
 
 def check_settings(config: Any, group: str = "") -> None:
@@ -161,19 +180,18 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 @functools.cache
 def _hints(annotated: Hashable) -> dict[str, Any]:
-    return typing.get_type_hints(annotated, include_extras=True)
+    return typing.get_type_hints(annotated)
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
     """The value with the type of its annotation; an `InputError` where it has another, or lies out of its range."""
     if hint is Any:  # whoever takes it looks at it
         return value
-    marks = getattr(hint, "__metadata__", ())
-    value = fitted(name, value, typing.get_args(hint)[0] if marks else hint)
+    value = fitted(name, value, hint)
     if value is None:
         return None
     numbers = value if isinstance(value, tuple) else (value,)
-    rule = next((mark for mark in marks if isinstance(mark, Rule)), RANGES.get(name))
+    rule = RANGES.get(name)
     if rule is not None and not rule.is_met(value):
         raise refused(name, value, rule.wanted)
     if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):

@@ -55,7 +55,7 @@ def read_config(file: Path, kind: type[Any], widest: type[Any]) -> Any:
 
 def _settings(content: dict[str, Any], kind: type[Any], group: str) -> dict[str, Any]:
     """Values with the types of a dataclass, checked as flags are."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(kind)} - {"config", "pipeline"}
     settings = {}
     for key, value in content.items():
