@@ -20,7 +20,7 @@ from icone.api.build import (
     NOTHING,
     WITH_PLAIN,
     Given,
-    check_data,
+    check_given,
     given_objects,
     make_encoder,
     make_views,
@@ -154,9 +154,7 @@ def embed(
     """
     if source is not None and data is not None:
         raise InputError("--data says where the run's own data lies now: leave out what else is to be embedded")
-    for flag, value in {"source": source, "data": data}.items():
-        if value is not None:
-            check_data(flag, value)
+    check_given(source=source, data=data)
     run = run if isinstance(run, Run) else Run.open(run)
     given = given_objects(run, encoder, views, "icone.embed(run, x, {}=…)")
     console = console or Terminal()

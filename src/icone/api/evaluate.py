@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from icone.api.build import check_data, give_again, given_objects, memory_errors
+from icone.api.build import check_given, give_again, given_objects, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
 from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
 from icone.api.partition import EvaluationData
@@ -23,7 +23,7 @@ from icone.evaluation.assessment import Partition, Result, assess, run_probes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
-from icone.evaluation.metrics import METRICS, Metric, metric_value, metrics_shown
+from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.methods import method_class
 from icone.run import Run, replacing, write_json
@@ -80,10 +80,7 @@ def evaluate(
     probes on samples whose labels it was taught. The encoder before training is measured in the same way, and the
     verdict compares the two; without `untrained` it can only tell a collapse.
     """
-    objects = {"data": data, "labels": labels, "groups": groups, "test": test, "test_labels": test_labels}
-    for flag, given_object in objects.items():
-        if given_object is not None:
-            check_data(flag, given_object)
+    check_given(data=data, labels=labels, groups=groups, test=test, test_labels=test_labels)
     if test_labels is not None and test is None:
         raise InputError("--test-labels are the labels of an external test set: give it with --test")
     if test is not None and official_test:
@@ -254,21 +251,6 @@ def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **sett
     return results
 
 
-def mean_texts(results: Sequence[Mapping[str, Any]]) -> list[tuple[Metric, dict[str, str]]]:
-    """Mean ± standard deviation over runs of every metric that all have, untrained and trained where measured."""
-    rows = []
-    for metric in metrics_shown("evaluation"):
-        texts = {}
-        for which in ("untrained", "trained"):
-            values = [metric_value(result.get(which, {}), metric) for result in results]
-            known = [value for value in values if value is not None]
-            if len(known) == len(results):
-                texts[which] = metric.mean_text(known)
-        if "trained" in texts:
-            rows.append((metric, texts))
-    return rows
-
-
 def seeds_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """The metrics of a folder of seeds as a table."""
     note = next(iter(results.values()))["data"]["note"]
@@ -277,7 +259,7 @@ def seeds_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def _metrics_table(results: Sequence[Mapping[str, Any]], title: str) -> Table:
     """A row for every metric that all results have, and a column for the encoder before and after training."""
-    rows = mean_texts(results)
+    rows = metric_texts(results)
     columns = [which for which in ("untrained", "trained") if any(which in texts for _, texts in rows)]
     table = Table(title=title, title_justify="left")
     table.add_column("")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from icone.api.build import check_data, memory_errors
+from icone.api.build import check_given, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, splits_of
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import with_given
@@ -47,8 +47,7 @@ def find_duplicates(
     standardised features; share of the hash that differs), `outliers` (id, distance to the nearest neighbours, modified
     z-score) and `thresholds`. A pair with one sample in train and one in test flatters every score on the test part.
     """
-    if data is not None:
-        check_data("data", data)
+    check_given(data=data)
     run = run if isinstance(run, Run) else Run.open(run)
     data = run.objects.get("data") if data is None else data
     console = console or Terminal()

@@ -20,7 +20,7 @@ from torch import nn
 from icone.api.build import (
     Given,
     autocast_dtype,
-    check_data,
+    check_given,
     check_known,
     given_objects,
     make_encoder,
@@ -93,9 +93,7 @@ def finetune(
     """
     check_known(settings, FinetuneConfig)
     config = FinetuneConfig(**settings)
-    for flag, given in {"data": data, "labels": labels, "groups": groups, "test": test}.items():
-        if given is not None:
-            check_data(flag, given)
+    check_given(data=data, labels=labels, groups=groups, test=test)
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     folder = _target(run, out)

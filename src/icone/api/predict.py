@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from icone.api.build import Given, check_data, make_encoder, make_views, memory_errors, own_randomness, pick_device
+from icone.api.build import Given, check_given, make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
 from icone.api.run_data import open_run_data
@@ -88,8 +88,7 @@ class FineTuned(nn.Module):
 
         Columns: `id`, `path`, `prediction`, and the probability `p_NAME` of every class or label.
         """
-        if data is not None:
-            check_data("data", data)
+        check_given(data=data)
         changes: dict[str, Any] = {"labels": None, "label_column": (), "group_column": None, "task": "auto"}
         if data is not None:  # patterns choose among the files of the run's own folder
             changes |= {"include": (), "exclude": ()}

@@ -24,11 +24,11 @@ from rich.status import Status
 from rich.text import Text
 
 from icone.api.build import memory_errors
-from icone.api.evaluate import evaluate, mean_texts
+from icone.api.evaluate import evaluate
 from icone.api.run_data import check_moved, open_run_data
 from icone.config import with_given
 from icone.errors import InputError, optional
-from icone.evaluation.metrics import METRICS
+from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import DrawnMemory, run_content
 from icone.report.finetuned_content import finetuned_content
@@ -132,7 +132,7 @@ def group_content(groups: Sequence[SeedGroup], runs: Sequence[Run]) -> list[dict
     contents = []
     for group in groups:
         results = [run.result or {} for run in group.runs]
-        metrics = [{"title": metric.heading, **texts} for metric, texts in mean_texts(results)]
+        metrics = [{"title": metric.heading, **texts} for metric, texts in metric_texts(results)]
         contents.append(
             {
                 "name": group.name,

@@ -13,7 +13,7 @@ from icone.api.export.base import Export, new_folder
 from icone.config import is_object, to_command
 from icone.encoders.registry import timm_name
 from icone.errors import InputError
-from icone.evaluation.metrics import metric_value, metrics_shown
+from icone.evaluation.metrics import metric_texts
 from icone.run import write_json, write_text
 from icone.terminal import counted
 
@@ -175,12 +175,10 @@ def _metrics(result: dict[str, Any] | None) -> list[str]:
     if result is None:
         return ["Not measured: `icone evaluate` was not run."]
     measured = [which for which in ("untrained", "trained") if which in result]
-    rows = []
-    for metric in metrics_shown("evaluation"):
-        values = {which: metric_value(result[which], metric) for which in measured}
-        if values["trained"] is not None:
-            texts = ("" if value is None else metric.text(value) for value in values.values())
-            rows.append(f"| {metric.heading} | {' | '.join(texts)} |")
+    rows = [
+        f"| {metric.heading} | {' | '.join(texts.get(which, '') for which in measured)} |"
+        for metric, texts in metric_texts([result])
+    ]
     names = {"untrained": "before training", "trained": "after training"}
     heads = [f"| metric | {' | '.join(names[which] for which in measured)} |", "| --- |" + " --- |" * len(measured)]
     return [*heads, *rows, "", f"Measured on {result['data'].get('samples', 'its')} samples."]
