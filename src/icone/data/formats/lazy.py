@@ -45,8 +45,6 @@ class LazyImage:
         offsets: Mapping[str, float] | None = None,
         unit: str | None = None,
         names: tuple[str, ...] = (),
-        is_colour: bool | None = None,
-        coarser: Sequence[LazyImage] = (),
     ) -> None:
         self._array, self._axes = array, axes
         self.spatial = spatial or _spatial(array.shape, axes)
@@ -59,8 +57,8 @@ class LazyImage:
         self.offsets = tuple(float((offsets or {}).get(name, 0.0)) for name in self.spatial)
         self.unit = unit
         self.names = names if len(names) == self.channels else ()
-        self.is_colour = colour_by_names(self.names) if is_colour is None else is_colour
-        self.coarser = tuple(coarser)
+        self.is_colour = colour_by_names(self.names)
+        self.coarser: tuple[LazyImage, ...] = ()
         """The same image at lower resolutions, where the file has them."""
 
     @property
