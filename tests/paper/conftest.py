@@ -13,7 +13,8 @@ from icone.config import PretrainConfig
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.measure import FEATURES
 from icone.paper.options import Options
-from icone.paper.spec import Cell, Outcome, Point, RunSpec
+from icone.paper.outcome import Outcome, Point
+from icone.paper.spec import Cell, RunSpec
 from icone.paper.store import Store
 
 METRICS = (

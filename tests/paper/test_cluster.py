@@ -15,7 +15,8 @@ import pytest
 from icone.errors import InputError
 from icone.paper.engines.events import Event, Task
 from icone.paper.execute import ExecutionSettings, execute_one
-from icone.paper.spec import Outcome, RunSpec, SweepHalted
+from icone.paper.outcome import Outcome, SweepHalted
+from icone.paper.spec import RunSpec
 from icone.paper.store import Store
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'icone[cluster]'")

@@ -13,7 +13,8 @@ from icone.paper.commands import PaperRun
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.engines.worker import work
 from icone.paper.execute import ExecutionSettings
-from icone.paper.spec import Outcome, RunSpec, SweepHalted
+from icone.paper.outcome import Outcome, SweepHalted
+from icone.paper.spec import RunSpec
 from icone.paper.store import Store
 
 Out = pytest.CaptureFixture[str]

@@ -19,7 +19,8 @@ from icone.paper.estimate import Estimator, is_undefined, step_times, steps_of, 
 from icone.paper.execute import ExecutionSettings, execute_one, start_clock
 from icone.paper.listing import estimate_line, likely_device
 from icone.paper.live_view import LiveView
-from icone.paper.spec import Cell, Outcome, RunSpec
+from icone.paper.outcome import Outcome
+from icone.paper.spec import Cell, RunSpec
 from icone.paper.store import Store
 
 MakeSpec = Callable[..., RunSpec]

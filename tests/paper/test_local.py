@@ -27,7 +27,8 @@ from icone.paper.engines.packing import Packing
 from icone.paper.engines.worker import WorkerReport, work
 from icone.paper.execute import ExecutionSettings, Job, _train_side_by_side, execute, execute_one
 from icone.paper.live_view import LiveView
-from icone.paper.spec import Outcome, RunSpec, SweepHalted
+from icone.paper.outcome import Outcome, SweepHalted
+from icone.paper.spec import RunSpec
 from icone.paper.store import Store
 
 MakeSpec = Callable[..., RunSpec]

@@ -13,7 +13,7 @@ import icone.paper
 from icone.paper import Experiment, Grid, Options
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.experiments import EXPERIMENTS
-from icone.paper.spec import Outcome
+from icone.paper.outcome import Outcome
 from icone.paper.store import Store
 
 STUDY = Experiment(

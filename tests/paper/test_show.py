@@ -18,11 +18,11 @@ import icone.paper
 from icone.paper.accuracy_figures import sensitivity
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Scene
+from icone.paper.frames import collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, text_of_all
 from icone.paper.listing_table import STORED, listing_table, stored_listing
 from icone.paper.measure import circle_metrics, class_alignment
 from icone.paper.options import Options
-from icone.paper.results import collect, mean_over_seeds
 from icone.paper.show import setting_line, show
 from icone.paper.store import Store
 from icone.paper.tables import reasons

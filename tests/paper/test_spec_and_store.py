@@ -25,9 +25,10 @@ from icone.paper.engines.events import Task
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.listing import experiment_lines
 from icone.paper.options import Options
+from icone.paper.outcome import Outcome, Point
 from icone.paper.results import COLUMNS
 from icone.paper.show import remembered_options
-from icone.paper.spec import Outcome, Point, RunSpec, spec_from_json
+from icone.paper.spec import RunSpec, spec_from_json
 from icone.paper.store import Store
 from icone.paper.sweep import _missing
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from icone.evaluation.metrics import METRICS
 from icone.paper.drawing import draw_curves, limits, panels, say_empty, shared_legend, style_of
-from icone.paper.results import mean_over_seeds
+from icone.paper.frames import mean_over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

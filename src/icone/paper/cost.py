@@ -24,7 +24,8 @@ from icone.encoders import build_encoder
 from icone.errors import UndefinedError, is_out_of_memory
 from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
-from icone.paper.spec import Outcome, RunSpec
+from icone.paper.outcome import Outcome
+from icone.paper.spec import RunSpec
 from icone.recipe import initial_scale
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine, Engine

@@ -11,7 +11,7 @@ import pandas as pd
 
 from icone.evaluation.metrics import find_metric
 from icone.methods import METHODS
-from icone.paper.results import mean_over_seeds
+from icone.paper.frames import mean_over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

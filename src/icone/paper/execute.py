@@ -27,7 +27,8 @@ from icone.errors import NotEnoughMemory, UndefinedError, is_disk_full, is_out_o
 from icone.paper.contents import on_this_node
 from icone.paper.cost import measure_cost
 from icone.paper.measure import measure
-from icone.paper.spec import Outcome, RunSpec, SweepHalted
+from icone.paper.outcome import Outcome, SweepHalted
+from icone.paper.spec import RunSpec
 from icone.run import Run, write_json
 
 TRAINING = "training"

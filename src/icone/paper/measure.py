@@ -21,7 +21,8 @@ from icone.evaluation.features import extract
 from icone.evaluation.geometry import uniformity
 from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
 from icone.evaluation.probes import knn_probe, linear_probe
-from icone.paper.spec import Outcome, Point, RunSpec
+from icone.paper.outcome import Outcome, Point
+from icone.paper.spec import RunSpec
 from icone.run import Run, read_tensors, replacing
 
 FEATURES = "features.npz"

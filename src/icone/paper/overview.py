@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from icone.errors import InputError
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment, Scene
+from icone.paper.frames import collect
 from icone.paper.options import Options
-from icone.paper.results import collect, read_results
+from icone.paper.results import read_results
 from icone.paper.show import remembered_options, setting_line
 from icone.paper.store import Store
 from icone.paper.tables import PaperTable

@@ -11,8 +11,9 @@ from rich.console import Console
 from icone.errors import one_line
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment, Scene
+from icone.paper.frames import collect
 from icone.paper.options import Options, options_from_json
-from icone.paper.results import collect, read_results
+from icone.paper.results import read_results
 from icone.paper.store import Store
 from icone.paper.tables import save_frame
 from icone.terminal import say

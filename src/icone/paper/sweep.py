@@ -24,7 +24,8 @@ from icone.paper.experiments.base import Experiment
 from icone.paper.listing import estimate_line, likely_device
 from icone.paper.live_view import LiveView, log_of
 from icone.paper.options import Options
-from icone.paper.spec import MADE_UP, Cell, RunSpec, SweepHalted
+from icone.paper.outcome import SweepHalted
+from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.store import Store
 from icone.terminal import say
 

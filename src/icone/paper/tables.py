@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icone.evaluation.metrics import find_metric
-from icone.paper.results import mean_over_seeds
+from icone.paper.frames import mean_over_seeds
 from icone.run import replacing
 
 MARKS = {".": "", "b": "bold", "u": "underline", "+": "†"}

@@ -18,7 +18,8 @@ from icone.errors import InputError, one_line, optional
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.engines.packing import Packing
 from icone.paper.execute import ExecutionSettings, execute_one, full_disk_halts
-from icone.paper.spec import Outcome, RunSpec, SweepHalted
+from icone.paper.outcome import Outcome, SweepHalted
+from icone.paper.spec import RunSpec
 from icone.paper.store import Store
 from icone.run import replacing
 

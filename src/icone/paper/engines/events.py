@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from icone.paper.spec import Outcome, RunSpec
+from icone.paper.outcome import Outcome
+from icone.paper.spec import RunSpec
 
 
 class Task(NamedTuple):

@@ -19,7 +19,8 @@ from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.engines.packing import Packing
 from icone.paper.engines.worker import WorkerReport, serve
 from icone.paper.execute import ExecutionSettings
-from icone.paper.spec import RunSpec, SweepHalted
+from icone.paper.outcome import SweepHalted
+from icone.paper.spec import RunSpec
 from icone.paper.store import Store
 
 POLL_SECONDS = 1.0

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from icone.errors import InputError, one_line
 from icone.paper.engines.events import Task
 from icone.paper.execute import ExecutionSettings, Job, execute, full_disk_halts
-from icone.paper.spec import Outcome
+from icone.paper.outcome import Outcome
 from icone.paper.store import Store
 from icone.process import configure_process
 

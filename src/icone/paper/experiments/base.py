@@ -11,8 +11,8 @@ import pandas as pd
 
 from icone.evaluation.metrics import find_metric
 from icone.paper.accuracy_figures import three_metrics_figure
+from icone.paper.frames import Results
 from icone.paper.options import Options
-from icone.paper.results import Results
 from icone.paper.spec import Cell
 from icone.paper.store import Store
 from icone.paper.tables import PICTURE_ONLY, PaperTable, metric_table

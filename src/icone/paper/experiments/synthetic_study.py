@@ -10,9 +10,9 @@ from icone.config import PretrainConfig
 from icone.evaluation.metrics import METRICS
 from icone.paper import synthetic_figures
 from icone.paper.experiments.base import Experiment, Presentation, Scene
+from icone.paper.frames import mean_over_seeds
 from icone.paper.grids import given
 from icone.paper.options import Options
-from icone.paper.results import mean_over_seeds
 from icone.paper.spec import Cell, RunSpec
 from icone.paper.tables import beside_paper, reasons
 
