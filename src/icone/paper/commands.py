@@ -13,7 +13,6 @@ from rich.console import Console
 
 from icone.errors import InputError, optional
 from icone.paper.options import Options
-from icone.terminal import say
 from icone.validation import check_settings
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class PaperRun(Stored):
             plan = plan_sweep(self.experiments, options, store, console, self.retry_failed, here, device)
             announce(plan, self.experiments, options, store, console, device, self.side_by_side)
             _say_notes(store, console)
-            say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
+            _say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
             return
         store = self.open_store().create()
         engine = self._engine(store)
@@ -128,13 +127,13 @@ class PaperRun(Stored):
         words += ["--store", str(self.store)] if self.store else []
         _say_notes(store, console)
         for problem in tally.problems[:SHOWN_PROBLEMS]:
-            say(console, problem)
+            _say(console, problem)
         if len(tally.problems) > SHOWN_PROBLEMS:
-            say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
+            _say(console, f"and {len(tally.problems) - SHOWN_PROBLEMS} more reasons")
         unfinished = f", {tally.unfinished} unfinished" if tally.unfinished else ""
         unfinished += f", {tally.left_out} left out" if tally.left_out else ""
         again = "; --retry-failed runs the failed ones again" if tally.failed else ""
-        say(
+        _say(
             console,
             f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
             f"{tally.failed} failed{unfinished}{again}  (next: {shlex.join(['icone', 'paper', 'show', *words])})",
@@ -221,10 +220,10 @@ class PaperReport(Stored):
 
         check_target(self.out)
         if self.runs is not None:
-            say(console, f"written to {write_page(self.runs, self.out)}")
+            _say(console, f"written to {write_page(self.runs, self.out)}")
             return
         store = self.open_store()
-        say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
+        _say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
         _say_notes(store, console)
 
 
@@ -254,4 +253,8 @@ class Paper:
 
 def _say_notes(store: Store, console: Console) -> None:
     for note in store.notes:
-        say(console, f"note: {note}")
+        _say(console, f"note: {note}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

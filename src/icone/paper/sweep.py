@@ -27,7 +27,6 @@ from icone.paper.options import Options
 from icone.paper.outcome import SweepHalted
 from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.store import Store
-from icone.terminal import say
 
 WORTH_A_TRIAL = 600.0
 """Seconds from which a sweep is worth a trial of a tenth first."""
@@ -138,7 +137,7 @@ def plan_sweep(
     if left_out and not tasks:
         raise InputError(". ".join(unusable.sentences(left_out, options)))
     for sentence in unusable.sentences(left_out, options):
-        say(console, sentence)
+        _say(console, sentence)
     return Plan(cells, tasks, before, unusable, left_out)
 
 
@@ -157,11 +156,11 @@ def announce(
     estimator = Estimator(results, device or likely_device(results), together)
     left = estimator.total(cells)
     if left.runs:
-        say(console, estimate_line(left, estimator.device))
+        _say(console, estimate_line(left, estimator.device))
         trained = [cell.spec.config.epochs for cell in cells if not cell.spec.cost]
         if left.seconds > WORTH_A_TRIAL and trained and (tenth := round(max(trained, key=trained.count) / 10)):
             words = ["icone", "paper", "run", *names, *dataclasses.replace(options, epochs=tenth).words()]
-            say(console, f"a tenth of it, with a tenth of the epochs: {shlex.join(words)}")
+            _say(console, f"a tenth of it, with a tenth of the epochs: {shlex.join(words)}")
     return {key: seconds for key, (seconds, _) in estimator.each(cells).items()}
 
 
@@ -184,13 +183,13 @@ def _cells_of(experiment: Experiment, options: Options, console: Console, strict
     except InputError as error:
         if strict:
             raise
-        say(console, f"{experiment.name} is left out: {error}")
+        _say(console, f"{experiment.name} is left out: {error}")
         return []
     if not cells and experiment.runs:
         text = f"{experiment.name} has nothing to run: it needs {experiment.needs}"
         if strict:
             raise InputError(text)
-        say(console, text)
+        _say(console, text)
     return cells
 
 
@@ -239,6 +238,10 @@ def _unusable_sources(configs: Sequence[PretrainConfig]) -> Unusable:
             found.sources.append(config.source)
             found.reasons.append(str(error))
     return found
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextlib.contextmanager
