@@ -400,12 +400,20 @@ def read_sample(path: str | Path) -> Sample:
     (1, slices, rows, columns). `spacing` is in millimetres along these axes, or None where the file does not say it.
     """
     path = user_path(path)
-    found = list(find_samples(path).samples.values()) if path.is_dir() else [find_sample(path)]
-    if len(found) != 1:
-        raise InputError(f"{path} holds {len(found)} samples; give one file, or the folder of one DICOM series")
-    found[0].format.check_installed()
+    if path.is_dir():
+        source = FolderSource(path)  # a Zarr store too
+        if len(source) != 1:
+            raise InputError(f"{path} holds {len(source)} samples; give one file, or the folder of one DICOM series")
+        with quiet_readers():
+            return source.read(0)
+    known = FORMATS.get(suffix_of(path.name))
+    if known is None or known.read is None or known.is_series:
+        is_part = known is not None and known.is_series
+        way_out = "give the folder of its series" if is_part else f"known: {', '.join(sample_suffixes())}"
+        raise InputError(f"cannot read {path} as one sample; {way_out}")
+    known.check_installed()
     with quiet_readers():
-        return checked(found[0].read, str(found[0].path))
+        return checked(_file_sample(known, path).read, str(path))
 
 
 def mixed_dimensions(image: str, volume: str) -> InputError:
