@@ -43,7 +43,7 @@ class FrozenEncoder(nn.Module):
     | DICOM series | (1, slices, rows, columns), slices ordered along their normal, in rescaled units |
     | TIFF | (C, H, W), or (C, D, H, W) where it has several pages |
     | PNG, JPEG, BMP | (1, H, W) or (3, H, W), transparency laid over black; 16-bit RGBA: (4, H, W) |
-    | NumPy | (C, *spatial), see `icone.data.formats.axes.channel_axis` |
+    | NumPy | (C, *spatial), see `icone.data.formats.npy.channel_axis` |
 
     `icone.data.read_sample` reads a file so:
 

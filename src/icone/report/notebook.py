@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from icone.evaluation.metrics import metric_texts
+from icone.evaluation.metrics import metric_value, metrics_shown
 from icone.evaluation.verdict import TAUGHT, Verdict, judge_live
 from icone.methods import method_class
 from icone.report.content import live_warnings
@@ -28,7 +28,10 @@ def run_html(run: Run) -> str:
         rows += [("next", f"icone.evaluate({str(run.folder)!r})")]
     else:
         rows += [("verdict", str(Verdict.from_json(result["verdict"])))]
-        rows += [(metric.heading, texts["trained"]) for metric, texts in metric_texts([result])]
+        for metric in metrics_shown("evaluation"):
+            value = metric_value(result["trained"], metric)
+            if value is not None:
+                rows.append((metric.heading, metric.text(value)))
     rows += [("warning", text) for text in live_warnings(run)]
     cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     return f"<b>Run {escape(str(run.folder))}</b><table>{cells}</table>"

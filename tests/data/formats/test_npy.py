@@ -10,7 +10,7 @@ import pytest
 
 from icone.config import DataConfig
 from icone.data import Sample, open_source
-from icone.data.formats.axes import channel_axis
+from icone.data.formats.npy import channel_axis
 from icone.errors import InputError
 
 ReadOne = Callable[[Path], Sample]

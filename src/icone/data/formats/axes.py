@@ -1,7 +1,4 @@
-"""What the axes of one sample mean: as the user names them (`--axes`), as its file does, or by a guess with a note.
-
-And which array of a file holds the samples, where there are several.
-"""
+"""What the axes of one sample mean: as the user names them (`--axes`), as its file does, or by a guess with a note."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from icone.data.formats.base import Array, Sample
+from icone.data.formats.base import Array
 from icone.errors import InputError
 
 FEW_SLICES = 48
@@ -20,10 +17,6 @@ FOURTH_AXIS = (
     "--axes XYZT takes their mean"
 )
 """The note about a volume of four axes in the medical formats."""
-MAX_CHANNELS = 4
-"""The longest axis that is taken for channels where a bare array leaves it open."""
-NUMPY_KEYS = ("image", "volume", "images", "data", "x", "arr_0")
-"""Names under which a file with several arrays holds the data."""
 
 
 def by_axes(array: Array, axes: str, order: str = "ZYX") -> Array:
@@ -75,71 +68,3 @@ def slices_note(shape: tuple[int, ...]) -> tuple[str, ...]:
         f"one sample of the shape {shape} is taken for a volume of {shape[0]} slices; "
         "if these are channels of an image, give --axes CYX",
     )
-
-
-def bare_sample(array: Array, axes: str | None) -> Sample:
-    """One image or volume from an array that does not say what its axes are."""
-    if axes is not None:
-        return Sample(by_axes(array, axes))
-    sample = channels_first(array)
-    return Sample(sample, notes=slices_note(array.shape) if sample.ndim == 4 else ())
-
-
-def pick_key(keys: list[str]) -> str:
-    """The name of the data among the arrays of a file.
-
-    >>> pick_key(["labels", "images"])
-    'images'
-    """
-    if len(keys) == 1:
-        return keys[0]
-    for key in NUMPY_KEYS:
-        if key in keys:
-            return key
-    raise InputError(f"it holds the arrays {', '.join(keys)}; name the one with the data 'image' or 'images'")
-
-
-def channels_first(array: Array) -> Array:
-    """Bring one image or volume to (C, *spatial) by its shape alone; `channel_axis` is the rule.
-
-    >>> channels_first(np.zeros((32, 40, 3))).shape, channels_first(np.zeros((20, 32, 40))).shape
-    ((3, 32, 40), (1, 20, 32, 40))
-    """
-    axis = channel_axis(array.shape)
-    return array[None] if axis is None else np.moveaxis(array, axis, 0)
-
-
-def channel_axis(shape: tuple[int, ...]) -> int | None:
-    """Which axis of one sample's shape holds channels: 0, -1, or None.
-
-    Two axes: none. Three: the last if it is 1 to 4 long, else the first if it is, else none (a volume).
-    Four: the shorter of the last and the first (the last if they are equal).
-    """
-    if len(shape) == 2:
-        return None
-    if len(shape) == 3:
-        return next((axis for axis in (-1, 0) if shape[axis] <= MAX_CHANNELS), None)
-    if len(shape) == 4:
-        return -1 if shape[-1] <= shape[0] else 0
-    raise InputError(f"one sample has the shape {shape}, but it should have two to four axes")
-
-
-def axis_letters(shape: tuple[int, ...], axes: str | None) -> str:
-    """A letter for every axis of one sample: as the user names those that are longer than 1, or by `channel_axis`.
-
-    >>> axis_letters((512, 512, 3), None), axis_letters((20, 512, 512), None), axis_letters((1, 5, 64, 64), "CYX")
-    ('YXC', 'ZYX', '_CYX')
-    """
-    if axes is None:
-        channel = channel_axis(shape)
-        if channel is None:
-            return "ZYX"[-len(shape) :]
-        spatial = "ZYX"[-(len(shape) - 1) :]
-        return "C" + spatial if channel == 0 else spatial + "C"
-    spatial_axes(axes)  # refuses what are no axes
-    if len(axes) == len(shape):
-        return axes
-    if len(axes) != sum(n > 1 for n in shape):
-        raise InputError(f"--axes {axes} names {len(axes)} axes, but it has the shape {shape}")
-    letters = iter(axes)
-    return "".join(next(letters) if n > 1 else "_" for n in shape)

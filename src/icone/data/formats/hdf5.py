@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from icone.data.formats.axes import axis_letters, bare_sample, pick_key
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.data.formats.lazy import LazyImage
+from icone.data.formats.npy import axis_letters, bare_sample, pick_key
 from icone.errors import InputError, optional
 
 

@@ -17,12 +17,8 @@ from icone.errors import InputError
 
 CHANNELS = "SC"
 """Axes that are channels: S are those of one pixel in a TIFF."""
-MILLIMETRES = {
-    "m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9, "å": 1e-7, "in": 25.4,
-    "inch": 25.4, "meter": 1e3, "centimeter": 10.0, "millimeter": 1.0, "micrometer": 1e-3, "nanometer": 1e-6,
-    "angstrom": 1e-7,
-}  # fmt: skip
-"""Units of length, in lower case, by the names that TIFF metadata and OME-Zarr have for them."""
+MILLIMETRES = {"nanometer": 1e-6, "micrometer": 1e-3, "millimeter": 1.0, "centimeter": 10.0, "meter": 1000.0}
+"""Units of length by the names that OME-Zarr has for them."""
 BLOCK = 2**24
 """Bytes that a pass over the whole image reads at once."""
 

@@ -19,11 +19,14 @@ import numpy as np
 import numpy.lib.format as npy_format
 import numpy.typing as npt
 
-from icone.data.formats.axes import axis_letters, bare_sample, pick_key
+from icone.data.formats.axes import by_axes, slices_note, spatial_axes
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.data.formats.lazy import LazyImage, RawArray, read_into
 from icone.data.memory import check_fits
 from icone.errors import InputError
+
+MAX_CHANNELS = 4
+"""The longest axis that is taken for channels where a bare array leaves it open."""
 
 WHOLE = 2**28
 """Bytes up to which an array of an .npz is loaded whole, which is the quickest."""
@@ -32,6 +35,9 @@ RECENT = 2**26
 WAY_OUT = "save it as .npy or .zarr, which are read piece by piece"
 LOCAL_HEADER = 30
 """Bytes before the name of a member in a ZIP file; the last four are the lengths of name and extra field."""
+
+NUMPY_KEYS = ("image", "volume", "images", "data", "x", "arr_0")
+"""Names under which an .npz with several arrays holds the data."""
 
 
 def read_npy(path: Path, axes: str | None = None) -> Sample:
@@ -45,6 +51,14 @@ def read_npz(path: Path, axes: str | None = None) -> Sample:
         return bare_sample(arrays[pick_key(arrays.files)], axes)
 
 
+def bare_sample(array: Array, axes: str | None) -> Sample:
+    """One image or volume from an array that does not say what its axes are."""
+    if axes is not None:
+        return Sample(by_axes(array, axes))
+    sample = channels_first(array)
+    return Sample(sample, notes=slices_note(array.shape) if sample.ndim == 4 else ())
+
+
 def load_numpy(path: Path) -> Any:
     """`numpy.load`, never unpickling."""
     try:
@@ -56,6 +70,45 @@ def load_numpy(path: Path) -> Any:
 
 
 PICKLED = "it holds Python objects or is no NumPy file; pickles are never opened, save plain numbers instead"
+
+
+def pick_key(keys: list[str]) -> str:
+    """The name of the data among the arrays of a file.
+
+    >>> pick_key(["labels", "images"])
+    'images'
+    """
+    if len(keys) == 1:
+        return keys[0]
+    for key in NUMPY_KEYS:
+        if key in keys:
+            return key
+    raise InputError(f"it holds the arrays {', '.join(keys)}; name the one with the data 'image' or 'images'")
+
+
+def channels_first(array: Array) -> Array:
+    """Bring one image or volume to (C, *spatial) by its shape alone; `channel_axis` is the rule.
+
+    >>> channels_first(np.zeros((32, 40, 3))).shape, channels_first(np.zeros((20, 32, 40))).shape
+    ((3, 32, 40), (1, 20, 32, 40))
+    """
+    axis = channel_axis(array.shape)
+    return array[None] if axis is None else np.moveaxis(array, axis, 0)
+
+
+def channel_axis(shape: tuple[int, ...]) -> int | None:
+    """Which axis of one sample's shape holds channels: 0, -1, or None.
+
+    Two axes: none. Three: the last if it is 1 to 4 long, else the first if it is, else none (a volume).
+    Four: the shorter of the last and the first (the last if they are equal).
+    """
+    if len(shape) == 2:
+        return None
+    if len(shape) == 3:
+        return next((axis for axis in (-1, 0) if shape[axis] <= MAX_CHANNELS), None)
+    if len(shape) == 4:
+        return -1 if shape[-1] <= shape[0] else 0
+    raise InputError(f"one sample has the shape {shape}, but it should have two to four axes")
 
 
 class NpyHeader(NamedTuple):
@@ -104,6 +157,27 @@ def npz_header(path: Path) -> Header:
     """What the array with the data in an .npz declares."""
     headers = npz_headers(path)
     return headers[pick_key(list(headers))]
+
+
+def axis_letters(shape: tuple[int, ...], axes: str | None) -> str:
+    """A letter for every axis of one sample: as the user names those that are longer than 1, or by `channel_axis`.
+
+    >>> axis_letters((512, 512, 3), None), axis_letters((20, 512, 512), None), axis_letters((1, 5, 64, 64), "CYX")
+    ('YXC', 'ZYX', '_CYX')
+    """
+    if axes is None:
+        channel = channel_axis(shape)
+        if channel is None:
+            return "ZYX"[-len(shape) :]
+        spatial = "ZYX"[-(len(shape) - 1) :]
+        return "C" + spatial if channel == 0 else spatial + "C"
+    spatial_axes(axes)  # refuses what are no axes
+    if len(axes) == len(shape):
+        return axes
+    if len(axes) != sum(n > 1 for n in shape):
+        raise InputError(f"--axes {axes} names {len(axes)} axes, but it has the shape {shape}")
+    letters = iter(axes)
+    return "".join(next(letters) if n > 1 else "_" for n in shape)
 
 
 def open_npy(path: Path, axes: str | None = None, key: str = "") -> LazyImage:

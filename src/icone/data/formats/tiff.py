@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from icone.data.formats.axes import axis_letters, by_axes, slices_note, spacing_along, spatial_axes
+from icone.data.formats.axes import by_axes, slices_note, spacing_along, spatial_axes
 from icone.data.formats.base import Array, Format, Header, Sample, colour_by_names
-from icone.data.formats.lazy import MILLIMETRES, LazyImage, RawArray
+from icone.data.formats.lazy import LazyImage, RawArray
+from icone.data.formats.npy import axis_letters
 from icone.data.formats.pillow import drop_alpha
 from icone.errors import InputError, optional, printable
 
@@ -71,6 +72,11 @@ def _guesses(spatial: str, shape: tuple[int, ...]) -> list[str]:
 
 COLOURS = {0: 1, 1: 1, 2: 3, 6: 3}
 """Channels of a TIFF by its photometric interpretation: gray, gray, RGB, YCbCr."""
+MILLIMETRES = {
+    "m": 1e3, "cm": 10.0, "mm": 1.0, "um": 1e-3, "micron": 1e-3, "nm": 1e-6, "pm": 1e-9, "å": 1e-7, "in": 25.4,
+    "inch": 25.4,
+}  # fmt: skip
+"""Units of length in TIFF metadata, in lower case."""
 
 
 def _steps(file: Any) -> dict[str, float]:

@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from icone.data.formats.axes import axis_letters, bare_sample, by_axes, pick_key, spacing_along, spatial_axes
+from icone.data.formats.axes import by_axes, spacing_along, spatial_axes
 from icone.data.formats.base import Format, Header, Sample, colour_by_names
-from icone.data.formats.lazy import MILLIMETRES, LazyImage
+from icone.data.formats.lazy import LazyImage
+from icone.data.formats.npy import axis_letters, bare_sample, pick_key
+from icone.data.formats.tiff import millimetres
 from icone.errors import InputError, printable
+
+UNITS = {"micrometer": "um", "millimeter": "mm", "nanometer": "nm", "angstrom": "å", "centimeter": "cm", "meter": "m"}
+"""Names of units in OME-Zarr, as TIFF metadata writes them."""
 
 
 class ZarrFile:
@@ -151,8 +156,8 @@ def _steps(axes: list[dict[str, Any]], level: dict[str, Any]) -> dict[str, float
     found = {}
     for axis, step in zip(axes, _transformation(level, "scale"), strict=False):
         unit = str(axis.get("unit", ""))
-        if axis.get("type") == "space" and unit in MILLIMETRES:
-            found[str(axis["name"]).upper()] = float(step) * MILLIMETRES[unit]
+        if axis.get("type") == "space" and unit in UNITS:
+            found[str(axis["name"]).upper()] = float(step) * millimetres(UNITS[unit])
     return found
 
 

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from icone.data.formats.axes import by_axes, channel_axis, channels_first, slices_note, spatial_axes
+from icone.data.formats.axes import by_axes, slices_note, spatial_axes
+from icone.data.formats.npy import channel_axis, channels_first
 from icone.data.formats.pillow import pixels
 from icone.data.sources.base import Array, Sample, Source
 from icone.errors import InputError, printable
