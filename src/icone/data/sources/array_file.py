@@ -13,9 +13,8 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from icone.data.formats.axes import pick_key
 from icone.data.formats.base import ArrayFile, Header
-from icone.data.formats.npy import PICKLED
+from icone.data.formats.npy import PICKLED, pick_key
 from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
