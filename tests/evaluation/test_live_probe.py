@@ -22,7 +22,8 @@ from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError
-from icone.evaluation.live_probe import PENALTY, VIEWS, CollapseAlarm, LabelProbe, LiveProbe, ProbePlan, plan_probe
+from icone.evaluation.live_labels import PENALTY, LabelProbe
+from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
 from icone.evaluation.verdict import judge_live
 from icone.report.content import history_columns, live_warnings
 from icone.run import Run
@@ -97,7 +98,7 @@ def test_the_untrained_encoder_is_measured_with_statistics_of_its_own(batch_size
 
 def test_labels_are_probed_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, moments and random state are bit for bit those of a run without the probe."""
-    monkeypatch.setattr("icone.evaluation.live_probe.FEWEST", 10)
+    monkeypatch.setattr("icone.evaluation.live_labels.FEWEST", 10)
     settings = POINTS | {"subset": 60, "epochs": 6, "batch_size": 8, "lr": 3e-3}
     run = pretrain(**settings, probe_every=2, out=tmp_path / "with", console=(said := quiet()))
     without = pretrain(**settings, probe_every=0, out=tmp_path / "without", console=quiet())

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from icone.api.export.base import Export, new_folder
-from icone.api.export.hub_folder import model_card, timm_arguments
+from icone.api.export.hub_folder import timm_arguments
+from icone.api.export.model_card import model_card
 from icone.config import is_object
 from icone.encoders.registry import timm_name
 from icone.encoders.resnet3d import BLOCKS, CHANNELS, BasicBlock
