@@ -16,7 +16,7 @@ import math
 import statistics
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import tyro
@@ -27,6 +27,7 @@ from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig
 from icone.data import Preparation
+from icone.methods.icone import IConE
 from icone.paper.execute import device_name
 from icone.process import configure_process
 from icone.training.context import RunContext
@@ -71,7 +72,7 @@ def measure(count: int, form: str, batch_size: int, encoder: str, size: int, dev
         one = min(seconds_of(1) for _ in range(WARM_UPS))
         steps = max(2, min(200, round(ROUND_SECONDS / one)))
         seconds = statistics.median(seconds_of(steps) for _ in range(ROUNDS))
-    table = parts.method.objective.anchors.weight  # type: ignore[union-attr]
+    table = cast(IConE, parts.method).table.weight
     return {
         "n": count,
         "diversity": form,

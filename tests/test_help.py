@@ -12,8 +12,8 @@ import pytest
 import tyro
 
 from icone.cli import TASKS, VERBS, Command, main
-from icone.cli.config_file import read_config
 from icone.cli.examples import EXAMPLES
+from icone.cli.given_files import read_config
 from icone.cli.help_text import PRETRAIN_GROUPS
 from icone.cli.learn import Pretrain
 from icone.config import ImageViews, PretrainConfig, from_json, to_json, to_toml

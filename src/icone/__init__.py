@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from icone.api.embed import embed, load_encoder
     from icone.api.embedder import Embedder
-    from icone.api.evaluate import evaluate
-    from icone.api.evaluate_seeds import evaluate_seeds
+    from icone.api.evaluate import evaluate, evaluate_seeds
     from icone.api.export import export, from_export, load_unet
     from icone.api.find_duplicates import find_duplicates
     from icone.api.finetune import finetune
@@ -65,7 +64,7 @@ _HOME = {
     "Run": "run",
     "embed": "api.embed",
     "evaluate": "api.evaluate",
-    "evaluate_seeds": "api.evaluate_seeds",
+    "evaluate_seeds": "api.evaluate",
     "export": "api.export",
     "find_duplicates": "api.find_duplicates",
     "finetune": "api.finetune",

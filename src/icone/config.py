@@ -368,6 +368,18 @@ class FinetuneConfig:
         check_settings(self)
 
 
+Config = typing.TypeVar("Config", bound="DataConfig | TrainingConfig")
+
+
+def with_given(config: Config, **settings: Any) -> Config:
+    """A configuration with those of the settings that are not None.
+
+    >>> with_given(DataConfig(size=32), size=None, split_seed=3).size
+    32
+    """
+    return dataclasses.replace(config, **{name: value for name, value in settings.items() if value is not None})
+
+
 OBJECT = "object:"
 """Begins the description of a Python object in a configuration: JSON cannot hold the object itself."""
 
@@ -405,11 +417,12 @@ def to_command(config: PretrainConfig) -> list[str]:
     ['icone', 'pretrain', 'scans', '--epochs', '10', '--image-views.blur', '0.0']
     """
     extensions = [word for name in EXTENSIONS for word in ("--import", name)]
-    flags = _flags(config, PretrainConfig(source=config.source), "--")
+    flags = setting_words(config, PretrainConfig(source=config.source))
     return ["icone", "pretrain", config.source, *flags, *extensions]
 
 
-def _flags(config: Any, default: Any, prefix: str) -> list[str]:
+def setting_words(config: Any, default: Any, prefix: str = "--") -> list[str]:
+    """The words of the command line that turn one dataclass of settings into another."""
     words: list[str] = []
     for f in dataclasses.fields(config):
         value, usual = getattr(config, f.name), getattr(default, f.name)
@@ -417,7 +430,7 @@ def _flags(config: Any, default: Any, prefix: str) -> list[str]:
         if value == usual:
             continue
         if dataclasses.is_dataclass(value):
-            words += _flags(value, usual, flag + ".")
+            words += setting_words(value, usual, flag + ".")
         elif isinstance(value, bool):
             words += [flag if value else prefix + "no-" + f.name.replace("_", "-")]
         else:

@@ -104,7 +104,7 @@ class Run:
     @property
     def record(self) -> dict[str, Any]:
         """The whole of config.json."""
-        return self._read_json("config.json", {"config": dict, "data": dict})
+        return self.read_json("config.json", {"config": dict, "data": dict})
 
     @property
     def config(self) -> PretrainConfig:
@@ -123,7 +123,7 @@ class Run:
     @property
     def instances(self) -> dict[str, Any]:
         """`ids`, `labels` and `class_names` of the training instances, `test_ids` of the held-out ones."""
-        return self._read_json("instances.json", {"ids": list, "labels": list, "test_ids": list, "minority": list})
+        return self.read_json("instances.json", {"ids": list, "labels": list, "test_ids": list, "minority": list})
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ class Run:
         """What `icone evaluate` found about the encoder, if it ran and the run has not been extended since."""
         if not self.result_file.is_file() or self._is_extended:
             return None
-        return self._read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
+        return self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
 
     @property
     def finished(self) -> bool:
@@ -209,12 +209,14 @@ class Run:
 
         return run_html(self)
 
-    def _read_json(self, name: str, wanted: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
+    def read_json(self, name: str, wanted: Mapping[str, type | tuple[type, ...]] | None = None) -> dict[str, Any]:
+        """The content of a file of the folder, which must hold values of the `wanted` types under these keys."""
+
         def read() -> dict[str, Any]:
             content = json.loads((self.folder / name).read_text(encoding="utf-8"))
             if not isinstance(content, dict):
                 raise ValueError("it holds no JSON object")
-            if missing := [key for key, kind in wanted.items() if not isinstance(content.get(key), kind)]:
+            if missing := [key for key, kind in (wanted or {}).items() if not isinstance(content.get(key), kind)]:
                 raise ValueError(f"it says nothing usable about {', '.join(missing)}")
             return content
 

@@ -21,7 +21,7 @@ from icone.api import weights
 from icone.api.weights import find_weights, read_weights
 from icone.config import PretrainConfig
 from icone.encoders import build_encoder
-from icone.encoders.layer_depth import layer_depths
+from icone.encoders.regions import layer_depths
 from icone.errors import InputError
 from icone.methods import Setting, build_method
 from icone.recipe import CONTINUED_LR, LAYER_DECAY, WARMUP, adamw_settings

@@ -15,8 +15,8 @@ from rich.console import Console
 from torch import nn
 
 from icone.encoders import build_encoder
-from icone.encoders.layer_depth import layer_depths
 from icone.encoders.pretrained import adapt_channels, adapt_positions, put_weights
+from icone.encoders.regions import layer_depths
 from icone.errors import InputError
 
 

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from icone.encoders import build_encoder
 from icone.encoders.feature_map import feature_map
-from icone.encoders.layer_depth import layer_depths
 from icone.encoders.pretrained import put_weights
+from icone.encoders.regions import layer_depths
 from icone.encoders.volumes import resenc_plan
 from icone.errors import InputError
 from icone.methods import Setting, build_method

@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from icone.api.build import make_encoder, make_method, make_views
-from icone.api.closing_summary import pretraining_summary
 from icone.api.pretrain import pretrain
+from icone.api.summaries import pretraining_summary
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError

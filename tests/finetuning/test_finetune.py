@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, r2_score
 
 import icone
-from icone.api.finetune_table import finetune_table
+from icone.api.summaries import finetune_table
 from icone.cli import main
 from icone.data import Loader
 from icone.errors import InputError

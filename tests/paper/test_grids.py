@@ -13,8 +13,8 @@ from icone.config import PretrainConfig
 from icone.errors import InputError
 from icone.paper.experiments import EXPERIMENTS, NOT_A_RESULT, find_experiments
 from icone.paper.options import Options, options_from_json
-from icone.paper.printed import read_printed
 from icone.paper.spec import RunSpec
+from icone.paper.tables import read_printed
 
 LABELS = {
     "fig:IConE_vs_others", "alg:icone", "fig:main_results", "tab:knn3d_mean_balanced_accuracy",

@@ -20,13 +20,13 @@ from rich.console import Console
 
 from icone.config import PretrainConfig
 from icone.errors import InputError, InterruptedRun
+from icone.paper.contents import on_this_node
 from icone.paper.engines.events import Event, Task
 from icone.paper.engines.local import LocalEngine, _Worker
 from icone.paper.engines.packing import Packing
 from icone.paper.engines.worker import WorkerReport, work
 from icone.paper.execute import ExecutionSettings, Job, _train_side_by_side, execute, execute_one
 from icone.paper.live_view import LiveView
-from icone.paper.node_cache import on_this_node
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store

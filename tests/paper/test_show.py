@@ -21,11 +21,11 @@ from icone.paper.experiments.base import Scene
 from icone.paper.frames import collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, text_of_all
 from icone.paper.listing_table import STORED, listing_table, stored_listing
+from icone.paper.measure import circle_metrics, class_alignment
 from icone.paper.options import Options
 from icone.paper.overview import missing_line
 from icone.paper.show import setting_line, show
 from icone.paper.store import Store
-from icone.paper.synthetic_measures import circle_metrics, class_alignment
 from icone.paper.tables import reasons
 
 

@@ -22,9 +22,9 @@ from icone.errors import InputError
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
-from icone.report.page import embed_json, page
 from icone.report.samples import numbers_or_categories, read_samples
 from icone.report.thumbnails import lay_out, picture
+from icone.report.write import embed_json, page
 from icone.run import Run, write_json
 
 Array = npt.NDArray[np.float32]

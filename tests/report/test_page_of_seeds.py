@@ -15,9 +15,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from icone.report.figures import plot_geometry
-from icone.report.page import share_sheets
 from icone.report.probe_content import class_intervals
-from icone.report.write import report
+from icone.report.write import report, share_sheets
 from icone.run import Run
 
 RNG = np.random.default_rng(0)

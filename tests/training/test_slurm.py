@@ -16,8 +16,7 @@ from icone.errors import InputError, InterruptedRun
 from icone.nn.ranks import Ranks
 from icone.process import is_restarted, is_silent, local_rank
 from icone.training.distributed import Exchange, check_batch_size
-from icone.training.signals import watch_signals
-from icone.training.slurm import requeued_jobs
+from icone.training.signals import requeued_jobs, watch_signals
 
 
 def stopped(by_sigusr1: bool) -> str:

@@ -51,6 +51,13 @@ WITH_PLAIN = " with plain"
 """Ends the description of views that have a deterministic function of their own."""
 
 
+def check_given(**given: Any) -> None:
+    """`check_data` of arguments by their names, where they are given."""
+    for flag, data in given.items():
+        if data is not None:
+            check_data(flag, data)
+
+
 def check_data(flag: str, data: Any) -> None:
     """Refuse what is neither a text nor an object that could be data or labels, before anything is opened."""
     is_text = isinstance(data, (str, os.PathLike))
@@ -63,18 +70,20 @@ def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> 
 
     `described` is what `describe_objects` says. Until a plan has found the batch size, it is 1.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)}
-    if unknown := settings.keys() - known:
-        raise unknown_settings(unknown, known)
+    check_known(settings, PretrainConfig)
     is_auto = settings.get("batch_size") == "auto"
     return PretrainConfig(**{**settings, **described, **({"batch_size": 1} if is_auto else {})}), is_auto
 
 
-def unknown_settings(unknown: Collection[str], known: Collection[str]) -> InputError:
-    """Say which keyword arguments are no settings, and which were perhaps meant."""
+def check_known(settings: Collection[str], config: type[Any]) -> None:
+    """Refuse keyword arguments that are no settings of a configuration; the sentence says which were perhaps meant."""
+    known = {f.name for f in dataclasses.fields(config)}
+    unknown = set(settings) - known
+    if not unknown:
+        return
     near = [name for one in sorted(unknown) for name in difflib.get_close_matches(one, known, n=1)]
     meant = f"; did you mean {', '.join(near)}?" if near else "."
-    return InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
+    raise InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
 
 
 def describe_objects(
@@ -83,7 +92,7 @@ def describe_objects(
     """What the configuration says about the arguments of `icone.pretrain`, and those that are objects."""
     check_data("source", source)
     settings: dict[str, Any] = {
-        "source": os.fspath(source) if isinstance(source, (str, os.PathLike)) else OBJECT + describe_object(source),
+        "source": describe_source(source),
         "encoder": encoder,
         "options": option_texts(options) if isinstance(options, Mapping) else options,
         "labels": labels if isinstance(labels, (str, os.PathLike)) else None,
@@ -113,6 +122,11 @@ def describe_objects(
     else:
         settings["views"] = views if num_views is None else num_views
     return settings, Given(encoder=None if built else network, views=function, method=built)
+
+
+def describe_source(data: Any) -> str:
+    """What a configuration says about data: its path or name, or what the object is."""
+    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else OBJECT + describe_object(data)
 
 
 def _class_path(thing: Any) -> str:
@@ -163,14 +177,19 @@ def make_views(config: PretrainConfig, preparation: Preparation, given: Given = 
     )
 
 
+def _with_views(config: PretrainConfig, image: Mapping[str, Any], volume: Mapping[str, Any]) -> PretrainConfig:
+    """A configuration with other settings of its views of images and of volumes."""
+    image_views = dataclasses.replace(config.image_views, **image)
+    return dataclasses.replace(
+        config, image_views=image_views, volume_views=dataclasses.replace(config.volume_views, **volume)
+    )
+
+
 def _without_crops(config: PretrainConfig) -> PretrainConfig:
     """A configuration whose views take no crops, unless their scale was set to another than the default."""
-    image, volume = config.image_views, config.volume_views
-    if image.crop_scale == ImageViews.crop_scale:
-        image = dataclasses.replace(image, crop_scale=(1.0, 1.0))
-    if volume.crop_scale == VolumeViews.crop_scale:
-        volume = dataclasses.replace(volume, crop_scale=(1.0, 1.0))
-    return dataclasses.replace(config, image_views=image, volume_views=volume)
+    whole = {"crop_scale": (1.0, 1.0)}
+    image = whole if config.image_views.crop_scale == ImageViews.crop_scale else {}
+    return _with_views(config, image, whole if config.volume_views.crop_scale == VolumeViews.crop_scale else {})
 
 
 def make_training_views(config: PretrainConfig, preparation: Preparation, given: Given = NOTHING) -> Views:
@@ -187,9 +206,8 @@ def make_training_views(config: PretrainConfig, preparation: Preparation, given:
 
 def without_intensities(config: PretrainConfig) -> PretrainConfig:
     """A configuration whose views are crops, flips and turns alone."""
-    image_views = dataclasses.replace(config.image_views, jitter=0.0, grayscale=0.0, blur=0.0)
-    volume_views = dataclasses.replace(config.volume_views, shift=0.0, contrast=(1.0, 1.0), noise=0.0, blur=0.0)
-    return dataclasses.replace(config, image_views=image_views, volume_views=volume_views)
+    volume = {"shift": 0.0, "contrast": (1.0, 1.0), "noise": 0.0, "blur": 0.0}
+    return _with_views(config, {"jitter": 0.0, "grayscale": 0.0, "blur": 0.0}, volume)
 
 
 SMALLEST_CROP = 0.5
@@ -203,13 +221,8 @@ def make_weak_views(config: PretrainConfig, preparation: Preparation, given: Giv
     are left as they are.
     """
     weaker = without_intensities(_without_crops(config) if preparation.crops else config)
-    image, volume = weaker.image_views, weaker.volume_views
-    weaker = dataclasses.replace(
-        weaker,
-        image_views=dataclasses.replace(image, crop_scale=_weak(image.crop_scale)),
-        volume_views=dataclasses.replace(volume, crop_scale=_weak(volume.crop_scale)),
-    )
-    return make_views(weaker, preparation, given)
+    image, volume = ({"crop_scale": _weak(views.crop_scale)} for views in (weaker.image_views, weaker.volume_views))
+    return make_views(_with_views(weaker, image, volume), preparation, given)
 
 
 def _weak(crop_scale: tuple[float, float]) -> tuple[float, float]:

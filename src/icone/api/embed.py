@@ -20,7 +20,7 @@ from icone.api.build import (
     NOTHING,
     WITH_PLAIN,
     Given,
-    check_data,
+    check_given,
     given_objects,
     make_encoder,
     make_views,
@@ -30,7 +30,7 @@ from icone.api.build import (
 )
 from icone.api.embedding_table import FORMATS, feature_table, import_anndata, write_embeddings
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
-from icone.config import PretrainConfig, is_object
+from icone.config import PretrainConfig, is_object, with_given
 from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.data.labels import has_column
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
@@ -38,7 +38,7 @@ from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract, extract_maps
 from icone.evaluation.projection import ProjectionName, project
 from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training.context import kept_random_state
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments, check_folder, check_target
@@ -155,9 +155,7 @@ def embed(
     """
     if source is not None and data is not None:
         raise InputError("--data says where the run's own data lies now: leave out what else is to be embedded")
-    for flag, value in {"source": source, "data": data}.items():
-        if value is not None:
-            check_data(flag, value)
+    check_given(source=source, data=data)
     run = run if isinstance(run, Run) else Run.open(run)
     given = given_objects(run, encoder, views, "icone.embed(run, x, {}=…)")
     console = console or Terminal()
@@ -182,21 +180,16 @@ def embed(
         import_anndata()  # refuses before any work where it is not installed
     config = with_moved_labels(run.config, data)
     config = _embedding_config(config, source is None, labels, tuple(label_column), group_column, console)
-    config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
+    changes: dict[str, Any] = {"skip_unreadable": skip_unreadable}
     if source is not None:  # patterns choose among the files of the run's own folder
-        config = dataclasses.replace(config, include=(), exclude=())
+        changes |= {"include": (), "exclude": ()}
     if by_tiles:
-        edge = config.tiles or max(run.preparation.size, default=0)
         if len(set(run.preparation.size)) > 1:
             raise InputError(f"tiles are cubes or squares, and the run was trained on crops of {run.config.crop}")
-        config = dataclasses.replace(config, crop=None, crop_overlap=PretrainConfig.crop_overlap)
-        config = dataclasses.replace(config, tiles=edge, stride=stride or config.stride, spacing=None)
-    if memory_gb is not None:
-        config = dataclasses.replace(config, memory_gb=memory_gb)
-    if cache is not None:
-        config = dataclasses.replace(config, cache=cache)
-    if data_root is not None:
-        config = dataclasses.replace(config, data_root=data_root)
+        edge = config.tiles or max(run.preparation.size, default=0)
+        config = dataclasses.replace(config, crop=None, spacing=None)
+        changes |= {"crop_overlap": PretrainConfig.crop_overlap, "tiles": edge, "stride": stride}
+    config = with_given(config, **changes, memory_gb=memory_gb, cache=cache, data_root=data_root)
     frozen = load_encoder(run, device, encoder=given.encoder, views=given.views)
     if by_tiles and frozen.preparation.crops:  # a tile is a window
         frozen.preparation = dataclasses.replace(frozen.preparation, crops=False)
@@ -238,7 +231,7 @@ def _embedding_config(
 ) -> PretrainConfig:
     """The run's configuration with the labels of what is embedded: its own, or those that are given."""
     if labels is None and is_own and config.labels is not None and not config.labels.is_file():
-        console.print(f"note: {config.labels} is no longer there: labels and groups are left out", soft_wrap=True)
+        say(console, f"note: {config.labels} is no longer there: labels and groups are left out")
         return dataclasses.replace(config, labels=None, label_column=(), group_column=None)
     kept = labels is None and is_own
     if group_column is None and is_own and config.group_column is not None:
@@ -271,12 +264,8 @@ def load_with_notes(
     data: Any, config: PretrainConfig, preparation: Preparation, console: Console, only: Collection[str] | None = None
 ) -> Dataset:
     """Samples of a data set (of these ids, or all) prepared like those of a run; what goes wrong is printed."""
-
-    def note(text: str) -> None:
-        console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
-
     with ProgressBar(console) as bar:
-        return load_for_inference(data, preparation, config, report=note, progress=bar, only=only)
+        return load_for_inference(data, preparation, config, lambda text: say(console, f"note: {text}"), bar, only)
 
 
 def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""`icone.evaluate`: probes and geometry of a run's encoder and of the untrained one, and the verdict on the two."""
+"""`icone.evaluate`: probes and geometry of a run before and after training, or of a folder of seeds; the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from icone.api.build import check_data, give_again, given_objects, memory_errors
+from icone.api.build import check_given, give_again, given_objects, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
-from icone.api.evaluation_data import (
-    EvaluationData,
-    GivenData,
-    changed_settings,
-    read_evaluation_data,
-)
+from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
+from icone.api.partition import EvaluationData
 from icone.config import is_object
 from icone.data import Dataset
 from icone.data.targets import TaskSetting
@@ -27,12 +23,13 @@ from icone.evaluation.assessment import Partition, Result, assess, run_probes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
-from icone.evaluation.metrics import METRICS, metric_value, metrics_shown
+from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.methods import method_class
 from icone.run import Run, replacing, write_json
-from icone.terminal import Terminal
+from icone.seeds import seed_folders
+from icone.terminal import Terminal, say
 from icone.validation import check_arguments
 
 LIDAR_VIEWS = 10
@@ -84,10 +81,7 @@ def evaluate(
     probes on samples whose labels it was taught. The encoder before training is measured in the same way, and the
     verdict compares the two; without `untrained` it can only tell a collapse.
     """
-    objects = {"data": data, "labels": labels, "groups": groups, "test": test, "test_labels": test_labels}
-    for flag, given_object in objects.items():
-        if given_object is not None:
-            check_data(flag, given_object)
+    check_given(data=data, labels=labels, groups=groups, test=test, test_labels=test_labels)
     if test_labels is not None and test is None:
         raise InputError("--test-labels are the labels of an external test set: give it with --test")
     if test is not None and official_test:
@@ -192,17 +186,7 @@ def _views(
 
 def result_table(result: dict[str, Any]) -> Table:
     """The metrics of `evaluate` as a table, untrained encoder first where it was measured."""
-    columns = [name for name in ("untrained", "trained") if name in result]
-    table = Table(title=result["data"]["note"], title_justify="left")
-    table.add_column("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for metric in metrics_shown("evaluation"):
-        values = [metric_value(result[name], metric) for name in columns]
-        texts = [metric.text(value) for value in values if value is not None]
-        if len(texts) == len(columns):
-            table.add_row(metric.heading, *texts)
-    return table
+    return _metrics_table([result], result["data"]["note"])
 
 
 def efficiency_table(result: dict[str, Any]) -> Table | None:
@@ -268,3 +252,38 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
         more = f", … ({len(scores)} labels)" if len(scores) > CLASSES_LISTED else ""
         sentences.append(f"AUROC by label: {', '.join(scores[:CLASSES_LISTED])}{more}.")
     return sentences
+
+
+def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **settings: Any) -> dict[str, dict[str, Any]]:
+    """The result of `icone.evaluate(run, **settings)` for every run of a folder of seeds, by the name of its folder.
+
+    `folder` holds seed-0, seed-1, …, as `icone pretrain --seeds` writes them.
+    """
+    folders = seed_folders(folder)
+    if not folders:
+        raise InputError(f"{folder} holds no folders seed-0, seed-1, … of runs: icone.evaluate measures a single run")
+    console = Terminal() if console is None else console
+    results = {}
+    for number, one in enumerate(folders, start=1):
+        say(console, f"evaluating {one} ({number} of {len(folders)})")
+        results[one.name] = evaluate(one, **settings, console=console)
+    return results
+
+
+def seeds_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The metrics of a folder of seeds as a table."""
+    note = next(iter(results.values()))["data"]["note"]
+    return _metrics_table(list(results.values()), f"mean ± standard deviation of {len(results)} seeds; {note}")
+
+
+def _metrics_table(results: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """A row for every metric that all results have, and a column for the encoder before and after training."""
+    rows = metric_texts(results)
+    columns = [which for which in ("untrained", "trained") if any(which in texts for _, texts in rows)]
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for which in columns:
+        table.add_column(which, justify="right")
+    for metric, texts in rows:
+        table.add_row(metric.heading, *(texts.get(which, "–") for which in columns))
+    return table

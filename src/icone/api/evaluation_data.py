@@ -12,44 +12,21 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 
+from icone.api.build import describe_source
 from icone.api.embed import load_with_notes
-from icone.api.partition import Evaluated, choose_partition
+from icone.api.partition import EvaluationData, with_partition
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
-from icone.config import OBJECT, PretrainConfig
+from icone.config import PretrainConfig
 from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
 from icone.data.labels import has_column
-from icone.data.sources.objects import describe_object
 from icone.data.sources.registry import check_splits
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
-from icone.evaluation.assessment import Partition
 from icone.run import Run
+from icone.terminal import say
 
 EXTERNAL = "external"
 """The split of the samples of an external test set."""
-
-
-@dataclass(frozen=True)
-class EvaluationData:
-    """What is evaluated: prepared samples with labels and groups ("" where unknown), and how they are parted."""
-
-    datasets: list[Dataset]
-    ids: list[str]
-    labels: np.ndarray
-    groups: np.ndarray
-    splits: np.ndarray
-    partition: Partition | None
-    task: str
-    note: str
-    notes: list[str]
-    external: str | None
-    """The external test set, as the user gave it."""
-
-    def describe(self) -> dict[str, Any]:
-        sizes = {"train": len(self.partition.train), "test": len(self.partition.test)} if self.partition else {}
-        about = {"task": self.task, "labelled": int((self.labels != "").sum()), "external_test": self.external}
-        groups = {"groups": len(set(self.groups) - {""})}
-        return {"samples": len(self.ids), **sizes, **about, **groups, "note": self.note, "notes": self.notes}
 
 
 @dataclass(frozen=True)
@@ -145,36 +122,18 @@ def read_evaluation_data(
             f"{config.labels} names samples by ids that both official splits have, so it cannot label the test split: "
             "leave --official-test out"
         )
-    labels = np.concatenate([_texts(dataset, dataset.source.labels) for dataset in datasets])
-    evaluated = Evaluated(
-        datasets=datasets,
-        labels=labels,
-        task=source.task,
-        described="the labels that were given" if given.labels is not None else config.labels,
-    )
-    partition, note, more = choose_partition(
-        run,
-        evaluated,
-        official_test=official_test,
-        external=given.test is not None,
-        test_fraction=test_fraction,
-    )
-    return EvaluationData(
+    samples = EvaluationData(
         datasets=datasets,
         ids=ids,
-        labels=labels,
+        labels=np.concatenate([_texts(dataset, dataset.source.labels) for dataset in datasets]),
         groups=np.concatenate([_texts(dataset, dataset.source.groups) for dataset in datasets]),
         splits=np.repeat(names, [len(dataset) for dataset in datasets]),
-        partition=partition,
         task=source.task,
-        note=note,
-        notes=[*notes, *more],
-        external=None if given.test is None else _described(given.test),
+        described="the labels that were given" if given.labels is not None else config.labels,
+        external=None if given.test is None else describe_source(given.test),
+        notes=notes,
     )
-
-
-def _described(data: Any) -> str:
-    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else OBJECT + describe_object(data)
+    return with_partition(run, samples, official_test=official_test, test_fraction=test_fraction)
 
 
 def _external(
@@ -227,9 +186,9 @@ def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console,
     known = {*instances["ids"], *instances["test_ids"]}
     lost, gained = sorted(known.difference(dataset.ids)), set(dataset.ids) - known
     if lost and not moved:
-        console.print(f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}", soft_wrap=True)
+        say(console, f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}")
     if gained:
-        console.print(f"note: {len(gained)} samples here took no part in the run and are measured too", soft_wrap=True)
+        say(console, f"note: {len(gained)} samples here took no part in the run and are measured too")
 
 
 def _digests(dataset: Dataset, config: PretrainConfig) -> dict[str, str]:

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from icone.api.build import check_data, memory_errors
+from icone.api.build import check_given, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, splits_of
 from icone.api.run_data import check_moved, open_run_data, with_moved_labels
+from icone.config import with_given
 from icone.data import Dataset
 from icone.errors import InputError
 from icone.evaluation.duplicates import Bits, find_near_duplicates, perceptual_hash
@@ -46,8 +47,7 @@ def find_duplicates(
     standardised features; share of the hash that differs), `outliers` (id, distance to the nearest neighbours, modified
     z-score) and `thresholds`. A pair with one sample in train and one in test flatters every score on the test part.
     """
-    if data is not None:
-        check_data("data", data)
+    check_given(data=data)
     run = run if isinstance(run, Run) else Run.open(run)
     data = run.objects.get("data") if data is None else data
     console = console or Terminal()
@@ -55,10 +55,7 @@ def find_duplicates(
     if target is not None:
         check_target(target)
         refuse_own_file(target)
-    config = dataclasses.replace(
-        run.config, data_root=data_root or run.config.data_root, cache=cache or run.config.cache
-    )
-    config = with_moved_labels(config, data)
+    config = with_moved_labels(with_given(run.config, data_root=data_root, cache=cache), data)
     if config.labels is not None and not config.labels.is_file():
         config = dataclasses.replace(config, labels=None, label_column=(), group_column=None)
     frozen = load_encoder(run, device, encoder=encoder, views=views)

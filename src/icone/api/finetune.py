@@ -21,7 +21,8 @@ from icone import cuda
 from icone.api.build import (
     Given,
     autocast_dtype,
-    check_data,
+    check_given,
+    check_known,
     given_objects,
     make_encoder,
     make_views,
@@ -29,13 +30,12 @@ from icone.api.build import (
     memory_errors,
     own_randomness,
     pick_device,
-    unknown_settings,
 )
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
-from icone.api.evaluation_data import EvaluationData, GivenData, changed_settings, read_evaluation_data
-from icone.api.finetune_table import NETWORKS, PROBES
-from icone.api.partition import GEOMETRY_ONLY
+from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
+from icone.api.partition import GEOMETRY_ONLY, EvaluationData
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
+from icone.api.summaries import NETWORKS, PROBES
 from icone.config import FinetuneConfig, to_json
 from icone.data import Dataset
 from icone.data.targets import TaskSetting
@@ -52,7 +52,7 @@ from icone.finetuning.label_code import LabelCode
 from icone.nn import convert_batch_norm
 from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
 from icone.run import FINETUNED, Run, remove, write_json, write_tensors, write_text
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training.progress import choose_display
 from icone.validation import check_arguments, check_folder
 
@@ -92,13 +92,9 @@ def finetune(
     before, trained with the same labels, and, with `scratch`, of the same network fine-tuned from random weights.
     `resume` goes on after an interruption; a folder that is finished is read as it is.
     """
-    known = {f.name for f in dataclasses.fields(FinetuneConfig)}
-    if unknown := settings.keys() - known:
-        raise unknown_settings(unknown, known)
+    check_known(settings, FinetuneConfig)
     config = FinetuneConfig(**settings)
-    for flag, given in {"data": data, "labels": labels, "groups": groups, "test": test}.items():
-        if given is not None:
-            check_data(flag, given)
+    check_given(data=data, labels=labels, groups=groups, test=test)
     run = run if isinstance(run, Run) else Run.open(run)
     console = console or Terminal()
     folder = _target(run, out)
@@ -299,7 +295,7 @@ class _Work:
             views=frozen.views if self.views is None else self.views,
             augment=self.views is not None,
         )
-        self.console.print(f"{NETWORKS[name]}: {self.parts.note}", highlight=False, soft_wrap=True, markup=False)
+        say(self.console, f"{NETWORKS[name]}: {self.parts.note}")
         with own_randomness(classifier.device):
             progress = fit(
                 classifier,

@@ -11,13 +11,20 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from icone.api.build import check_data, make_encoder, memory_errors, own_randomness, pick_device, unknown_settings
+from icone.api.build import (
+    check_data,
+    check_known,
+    describe_source,
+    make_encoder,
+    memory_errors,
+    own_randomness,
+    pick_device,
+)
 from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
-from icone.data.sources.objects import describe_object
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 
@@ -31,14 +38,10 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     how much each axis shrinks or grows), `memory` (bytes of all prepared samples), `encoder`, `features`, `device` and
     `notes`. `shape` and `spacing` are {min, max} where the samples differ. `notes` says what was guessed.
     """
-    known = {f.name for f in dataclasses.fields(PretrainConfig)}
-    if unknown := settings.keys() - known:
-        raise unknown_settings(unknown, known)
+    check_known(settings, PretrainConfig)
     check_data("data", data)
-    is_text = isinstance(data, (str, os.PathLike))
     is_table = isinstance(labels, (str, os.PathLike))
-    settings |= {"source": os.fspath(data) if is_text else OBJECT + describe_object(data)}
-    config = PretrainConfig(**settings, labels=labels if is_table else None)
+    config = PretrainConfig(**settings, source=describe_source(data), labels=labels if is_table else None)
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors():
@@ -46,7 +49,7 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
             source = open_source(data, config, None if is_table else labels)
             summary, preparation = inspect_data(config, bar, source)
         encoder = make_encoder(config, preparation)
-    way = f"icone plan {shlex.quote(os.fspath(data))}" if is_text else "icone.plan"
+    way = f"icone plan {shlex.quote(os.fspath(data))}" if isinstance(data, (str, os.PathLike)) else "icone.plan"
     show_summary(summary, config, encoder, device, console, time=f"{way} measures that of training, and its memory")
     return _plain(summary, config, encoder, device)
 
@@ -60,17 +63,13 @@ def show_summary(
     time: str | None = None,
 ) -> None:
     """Print what was understood, a line each, and the notes; `time` is what is said about that."""
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
     features = "" if encoder is None else f", {num_features(encoder):,} features"
     for word, text in (*summary.lines(), ("encoder", name + features), ("device", str(device)), ("time", time)):
         if text is not None:
-            say(f"{word:<9} {text}")
+            say(console, f"{word:<9} {text}")
     for note in summary.notes:
-        say(f"note: {note}")
+        say(console, f"note: {note}")
 
 
 def _plain(summary: Summary, config: PretrainConfig, encoder: nn.Module, device: torch.device) -> dict[str, Any]:

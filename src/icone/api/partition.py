@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,38 +24,57 @@ GEOMETRY_ONLY = ", so geometry only"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
-    """The samples of an evaluation: those of the run first, then those of an official or external test set."""
+class EvaluationData:
+    """What is evaluated: prepared samples of the run, then those of an official or external test set.
+
+    Labels, groups and splits are texts, "" where they are unknown. How the samples are parted is found last.
+    """
 
     datasets: list[Dataset]
+    ids: list[str]
     labels: np.ndarray
-    """A text per row; "" where there is none."""
+    groups: np.ndarray
+    splits: np.ndarray
     task: Task
     described: str | Path | None
     """Where the labels are from, for messages; None where none were given."""
+    external: str | None
+    """The external test set, as the user gave it."""
+    partition: Partition | None = None
+    note: str = ""
+    notes: list[str]
 
-    @property
-    def groups(self) -> list[str] | None:
+    def group_names(self) -> list[str] | None:
         """The group of every row, its own where there is none; None where no sample has a group."""
-        found = [g for dataset in self.datasets for g in dataset.groups or (None,) * len(dataset)]
-        if not any(group is not None for group in found):
+        if not (self.groups != "").any():
             return None
-        return [f"group {group}" if group is not None else f"row {row}" for row, group in enumerate(found)]
+        return [f"group {group}" if group else f"row {row}" for row, group in enumerate(self.groups)]
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {"train": len(self.partition.train), "test": len(self.partition.test)} if self.partition else {}
+        about = {"task": self.task, "labelled": int((self.labels != "").sum()), "external_test": self.external}
+        groups = {"groups": len(set(self.groups) - {""})}
+        return {"samples": len(self.ids), **sizes, **about, **groups, "note": self.note, "notes": self.notes}
 
 
-def choose_partition(
-    run: Run, samples: Evaluated, *, official_test: bool, external: bool, test_fraction: float
+def with_partition(run: Run, samples: EvaluationData, *, official_test: bool, test_fraction: float) -> EvaluationData:
+    """The samples with the rows that train and test the probes, and the sentences that say how these were chosen."""
+    partition, note, notes = _choose(run, samples, official_test, test_fraction)
+    return dataclasses.replace(samples, partition=partition, note=note, notes=[*samples.notes, *notes])
+
+
+def _choose(
+    run: Run, samples: EvaluationData, official_test: bool, test_fraction: float
 ) -> tuple[Partition | None, str, list[str]]:
-    """Rows that train and test the probes, the sentence that says how they were chosen, and notes."""
     names, labelled = samples.labels, np.flatnonzero(samples.labels != "")
     if why := _too_little(names[labelled], samples):
         return None, why, []
-    parts, note, notes = _parts(run, samples, labelled, official_test, external, test_fraction)
+    parts, note, notes = _parts(run, samples, labelled, official_test, test_fraction)
     if parts is None:
         return None, note, notes
-    if external:
+    if samples.external is not None:
         _check_common_class(samples, *parts)
-    groups = samples.groups
+    groups = samples.group_names()
     if groups is not None:
         train_groups = {groups[row] for row in parts[0]}
         kept = np.array([row for row in parts[1] if groups[row] not in train_groups], dtype=np.int64)
@@ -63,7 +83,7 @@ def choose_partition(
                 f"no test sample is left: all {len(parts[1])} are of groups whose samples train the probes, such as "
                 f"{groups[parts[1][0]].removeprefix('group ')}"
             )
-            if external:
+            if samples.external is not None:
                 way = "Give a test set of other groups, or, where the same names mean others there, rename them"
                 raise InputError(f"{why}. {way}")
             way = "Give --group-column at pretraining too, which holds out whole groups, or another test set (--test)"
@@ -77,7 +97,7 @@ def choose_partition(
     return partition, note, notes
 
 
-def _check_common_class(samples: Evaluated, train: Integers, test: Integers) -> None:
+def _check_common_class(samples: EvaluationData, train: Integers, test: Integers) -> None:
     """Refuse an external test set that has none of the classes of the run: no probe could be right."""
     known, found = set(samples.labels[train]), set(samples.labels[test])
     if samples.task == "classification" and known and found and not known & found:
@@ -88,7 +108,7 @@ def _check_common_class(samples: Evaluated, train: Integers, test: Integers) -> 
         )
 
 
-def _too_little(labels: np.ndarray, samples: Evaluated) -> str:
+def _too_little(labels: np.ndarray, samples: EvaluationData) -> str:
     """Why labels are too few or too much alike for a probe, or nothing."""
     if samples.task == "classification" and len(set(labels)) >= 2:
         return ""
@@ -103,14 +123,14 @@ def _too_little(labels: np.ndarray, samples: Evaluated) -> str:
 
 
 def _parts(
-    run: Run, samples: Evaluated, labelled: Integers, official_test: bool, external: bool, test_fraction: float
+    run: Run, samples: EvaluationData, labelled: Integers, official_test: bool, test_fraction: float
 ) -> tuple[tuple[Integers, Integers] | None, str, list[str]]:
     own, instances = samples.datasets[0], run.instances
     ids = np.array(own.ids)
-    if external or official_test:
+    if samples.external is not None or official_test:
         of_run = labelled < len(own)
         note = "probes train on the official training split and are tested on the official test split"
-        if external:
+        if samples.external is not None:
             note = f"probes train on the data of the run and are tested on {samples.datasets[1].source.name}"
         return (labelled[of_run], labelled[~of_run]), note, []
     if instances["test_ids"]:
@@ -142,7 +162,7 @@ def _parts(
     classes: np.ndarray = np.array([], dtype=str)
     if samples.task == "classification":
         classes, codes = np.unique(samples.labels[labelled], return_inverse=True)
-    groups = samples.groups
+    groups = samples.group_names()
     if groups is None:
         notes += _suggestion(samples)
         train, test = stratified_split(codes, test_fraction, run.config.split_seed, tuple(classes))
@@ -161,8 +181,8 @@ def _seen(ids: np.ndarray, instances: dict[str, Any]) -> str:
     return "those images too" if seen.all() else f"{seen.sum()} of those {len(seen)} images too"
 
 
-def _suggestion(samples: Evaluated) -> list[str]:
-    return [] if samples.groups else list(filter(None, [suggested_groups(samples.datasets[0].ids)]))
+def _suggestion(samples: EvaluationData) -> list[str]:
+    return [] if samples.group_names() else list(filter(None, [suggested_groups(samples.datasets[0].ids)]))
 
 
 def _cannot_probe(partition: Partition) -> str:

@@ -13,7 +13,7 @@ from icone.api.planning import auto_batch, make_plan
 from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
 from icone.data import inspect_data, open_source
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 
@@ -54,7 +54,7 @@ def plan(
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     console.print(found.table())
     for sentence in found.sentences():
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        say(console, sentence)
     if found.chosen is not None:
-        console.print(f"flags: {' '.join(found.flags)}", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"flags: {' '.join(found.flags)}")
     return found.to_json()

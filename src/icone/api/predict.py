@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from icone.api.build import Given, check_data, make_encoder, make_views, memory_errors, own_randomness, pick_device
+from icone.api.build import Given, check_given, make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
 from icone.api.run_data import open_run_data
-from icone.config import PretrainConfig, from_json
+from icone.config import PretrainConfig, from_json, with_given
 from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
@@ -55,13 +54,12 @@ class FineTuned(nn.Module):
     @property
     def result(self) -> dict[str, Any]:
         """What `icone finetune` measured on the test part."""
-        return read_json(self.folder / "result.json")
+        return Run(self.folder).read_json("result.json")
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """One dictionary per epoch of every network."""
-        lines = (self.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        return Run(self.folder).history
 
     def forward(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
         """Probabilities (B, names) or numbers (B,) of raw samples (B, C, *spatial), as `icone.load_encoder` takes."""
@@ -90,14 +88,12 @@ class FineTuned(nn.Module):
 
         Columns: `id`, `path`, `prediction`, and the probability `p_NAME` of every class or label.
         """
-        if data is not None:
-            check_data("data", data)
+        check_given(data=data)
         changes: dict[str, Any] = {"labels": None, "label_column": (), "group_column": None, "task": "auto"}
         if data is not None:  # patterns choose among the files of the run's own folder
             changes |= {"include": (), "exclude": ()}
-        changes |= {"data_root": data_root} if data_root is not None else {}
-        changes |= {"cache": cache} if cache is not None else {}
         config = dataclasses.replace(self.config, skip_unreadable=skip_unreadable, **changes)
+        config = with_given(config, data_root=data_root, cache=cache)
         with memory_errors():
             way_out = "give it after the folder, icone predict FOLDER NEWPATH"
             source = open_run_data(self.folder, config, data, way_out=way_out)
@@ -170,14 +166,4 @@ def read_record(folder: Path) -> dict[str, Any]:
     """The config.json of a folder of `icone finetune`."""
     if not Run(folder).is_finetuned:
         raise InputError(f"{folder} is not a folder of icone finetune (its config.json does not say: {FINETUNED})")
-    return read_json(folder / "config.json")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}, it is missing or damaged: {error}") from error
-    return content
+    return Run(folder).read_json("config.json")

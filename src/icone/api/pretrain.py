@@ -70,14 +70,14 @@ from icone.nn.ranks import Ranks
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, write_tensors
-from icone.terminal import Terminal
+from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
 from icone.training.checkpoint import StateBook, load_book, load_state
 from icone.training.context import seed_random_numbers
 from icone.training.distributed import check_batch_size, check_micro_batches, joined_ranks, one_reads_first
 from icone.training.progress import ProgressBar
-from icone.training.slurm import requeued_jobs
+from icone.training.signals import requeued_jobs
 from icone.validation import check_arguments, check_folder, user_path
 from icone.views import Views
 
@@ -170,7 +170,7 @@ def pretrain(
         parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         for text in [] if plan is None else [*plan.sentences(), f"--batch-size auto is {' '.join(plan.flags)}"]:
-            console.print(f"plan: {text}", highlight=False, soft_wrap=True, markup=False)
+            say(console, f"plan: {text}")
         with contextlib.ExitStack() as stack:
             stack.enter_context(memory_errors(config))
             if ranks is None or ranks.rank == 0:
@@ -329,31 +329,28 @@ def _prepare(
     own_callbacks: Sequence[Callback] = (),
 ) -> Fit:
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
+    tell = partial(say, console)
     data, saved, rows, changes = known.data, None, None, []
     if going_on:
         saved = load_state(run)
         changes = saved.changes
         if saved.step == 0:
-            say("note: no state was saved yet after the start, so that training begins anew")
+            tell("note: no state was saved yet after the start, so that training begins anew")
         if changed := going_on.changes(saved, config, run):
             changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
-            say(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
-        change = _compare(saved, known, say)
+            tell(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
+        change = _compare(saved, known, tell)
         if change and not going_on.extend:
             raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
         if going_on.extend:
-            say(f"extending: {change if change else 'the files are the same'}")
+            tell(f"extending: {change if change else 'the files are the same'}")
             rows = change.rows
     for note in parts.method.notes:
-        say(f"note: {note}")
+        tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
-        say(f"note: {larger_last_batch(parts.loader)}")
+        tell(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
-        say(f"note: {where_samples_are(parts.loader)}")
+        tell(f"note: {where_samples_are(parts.loader)}")
     callbacks = [] if is_silent() else _callbacks(run, config, parts, display, own_callbacks)
     initial = None
     if (is_object(config.encoder) or config.weights is not None) and saved is None:  # only the run has these weights
@@ -378,7 +375,7 @@ def _prepare(
         "changes": changes,
     }
     if to_toml(config) is not None:
-        say(f"command   {shlex.join(to_command(config))}")
+        tell(f"command   {shlex.join(to_command(config))}")
     if one.writes:
         run.begin(config, facts, _instances(known), one.history)
     return one
@@ -495,7 +492,7 @@ def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = N
         data = load_data(
             config,
             source=opened,
-            report=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
+            report=partial(say, console),
             progress=bar,
         )
         memory = DigestMemory(cache_folder(config.cache) if opened.is_cacheable else None, config.source)

@@ -18,8 +18,7 @@ import tyro
 from rich.console import Console
 
 from icone.cli.check import CacheVerb, Evaluate, Figures, Report
-from icone.cli.config_file import config_file, read_config
-from icone.cli.extensions import import_extensions
+from icone.cli.given_files import config_file, import_extensions, read_config
 from icone.cli.help_text import asks_for_help, show_help
 from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
 from icone.cli.use import Embed, Export, Predict

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from icone.cli.flags import LabelFlags, settings_of
+from icone.cli.flags import LabelFlags, RunDataFlags, Verb, settings_of
 from icone.terminal import say
 
 
@@ -31,8 +31,15 @@ class Evaluate(LabelFlags):
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
 
     def run(self, console: Console) -> None:
-        from icone.api.evaluate import efficiency_table, evaluate, notes, result_table, score_sentences
-        from icone.api.evaluate_seeds import evaluate_seeds, seeds_table
+        from icone.api.evaluate import (
+            efficiency_table,
+            evaluate,
+            evaluate_seeds,
+            notes,
+            result_table,
+            score_sentences,
+            seeds_table,
+        )
         from icone.seeds import seed_folders
 
         settings = settings_of(self, "run_folder")
@@ -55,7 +62,7 @@ class Evaluate(LabelFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(RunDataFlags):
     """Write one HTML page about a run, or several side by side.
 
     It opens from disk, offline. A folder of `icone finetune` has a page too.
@@ -72,14 +79,8 @@ class Report:
     """CSV with a column of file names or ids; the map can be coloured by its other columns."""
     thumbnails: bool = True
     """Show pictures of the samples, which needs the data."""
-    data: str | None = None
-    """Where the data of the runs lies now, if it was moved."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
     cache: str | None = None
     """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.report import report
@@ -89,7 +90,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class Figures(RunDataFlags):
     """Save the pictures of evaluated runs as PDF and PNG."""
 
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -100,12 +101,6 @@ class Figures:
     """Which ones (default: all that the runs have data for)."""
     projection: Literal["umap", "tsne", "pca"] = "umap"
     """Of the map."""
-    data: str | None = None
-    """Where the data of the runs lies now, if it was moved."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.report import save_figures
@@ -116,7 +111,7 @@ class Figures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheVerb:
+class CacheVerb(Verb):
     """Show what is kept on disk of data; check it, or delete it."""
 
     folder: Annotated[str, tyro.conf.Positional] = "auto"
@@ -125,8 +120,6 @@ class CacheVerb:
     """Read everything and compare it with its checksums; delete what is damaged."""
     clear: bool = False
     """Delete everything."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.data.cache import upkeep

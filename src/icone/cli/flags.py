@@ -9,7 +9,62 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelFlags:
+class Verb:
+    """What every verb has."""
+
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while flags are parsed: what a verb calls does it, and its errors look like all others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFlags(Verb):
+    """Settings from a file, for verbs that take those of `icone pretrain`."""
+
+    config: Path | None = None
+    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesFlags(Verb):
+    """Where files of data sets with a name are."""
+
+    data_root: Path | None = None
+    """Folder that holds the MedMNIST files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDataFlags(FilesFlags):
+    """Where the data of a run is."""
+
+    data: str | None = None
+    """Where the data of the run lies now, if it was moved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeFlags(Verb):
+    """Where features are computed, and what keeps prepared samples."""
+
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
+    cache: str | None = None
+    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceFlags(FilesFlags, ComputeFlags):
+    """How samples pass through a trained network."""
+
+    skip_unreadable: bool = False
+    """Leave out files that cannot be read, and list them."""
+    batch_size: int = 16
+    """Samples that pass through the network at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlags(RunDataFlags, ComputeFlags):
     """Labels, test samples and data of a run that is evaluated or fine-tuned."""
 
     labels: Path | None = None
@@ -29,16 +84,6 @@ class LabelFlags:
     """Test on the source's official test split."""
     test_fraction: float = 0.2
     """Share that tests where the run held out nothing."""
-    data: str | None = None
-    """Where the run's data lies now, if it was moved."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
-    device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    cache: str | None = None
-    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
 
 def settings_of(command: Any, *left_out: str) -> dict[str, Any]:

@@ -54,6 +54,7 @@ PRETRAIN_GROUPS: dict[str, tuple[str, ...]] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Options": (),
     "Training": tuple(f.name for f in dataclasses.fields(FinetuneConfig)),
+    "Data": ("data", "data_root", "skip_unreadable"),
     "Runtime": RUNTIME,
 }
 """The flags of all other verbs."""

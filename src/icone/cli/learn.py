@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from icone.cli.flags import LabelFlags, settings_of
+from icone.cli.flags import ConfigFlags, LabelFlags, Verb, settings_of
 from icone.config import DataConfig, EncoderConfig, FinetuneConfig, PretrainConfig
 from icone.errors import InputError
 from icone.terminal import Terminal, say
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fetch:
+class Fetch(Verb):
     """Download data sets by name.
 
     An interrupted download goes on where it stopped, and checksums are verified.
@@ -31,8 +31,6 @@ class Fetch:
     """`medmnist:NAME@SIZE`, `paper` (the 13 sets of the paper), `imagenette@160` (natural images, 10 classes)."""
     data_root: Path | None = None
     """Folder for the files (default: the medmnist package's own folder, the user's data folder for others)."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -54,7 +52,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(DataConfig, EncoderConfig):
+class Inspect(ConfigFlags, DataConfig, EncoderConfig):
     """Say what would be understood of a data set, and what was guessed.
 
     Nothing is trained. With --duplicates: list pairs of samples of a run that are nearly the same, and samples far from
@@ -64,8 +62,6 @@ class Inspect(DataConfig, EncoderConfig):
     source: Annotated[str, tyro.conf.Positional]
     """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …; with
     --duplicates a run folder."""
-    config: Path | None = None
-    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
     json: bool = False
     """Print it as JSON."""
     duplicates: bool = False
@@ -78,8 +74,6 @@ class Inspect(DataConfig, EncoderConfig):
     """Threads that read and decode files."""
     cache: str = "auto"
     """Folder that keeps what was found for `icone pretrain`, or `off`; auto: the user's cache folder."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         if self.duplicates:
@@ -122,7 +116,7 @@ class Inspect(DataConfig, EncoderConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanVerb(PretrainConfig):
+class PlanVerb(ConfigFlags, PretrainConfig):
     """Say whether a run fits into memory and how long it takes.
 
     A few steps on random samples find it out, in at most 20 s.
@@ -130,15 +124,8 @@ class PlanVerb(PretrainConfig):
 
     batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
     """Instances per step; auto: what `icone pretrain --batch-size auto` would take."""
-    config: Path | None = None
-    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
     json: bool = False
     """Print it as JSON."""
-    debug: bool = False
-    """Show the traceback of an error."""
-
-    def __post_init__(self) -> None:
-        """Nothing is checked while flags are parsed: `plan` does it, and its errors look like all others."""
 
     def run(self, console: Console) -> None:
         from icone.api.plan import plan
@@ -150,7 +137,7 @@ class PlanVerb(PretrainConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain(PretrainConfig):
+class Pretrain(ConfigFlags, PretrainConfig):
     """Train an encoder on a folder of images or volumes, unlabelled."""
 
     batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
@@ -158,8 +145,6 @@ class Pretrain(PretrainConfig):
     random samples find out, and activation checkpointing where one does not fit. `icone plan` shows it."""
     out: Path | None = None
     """The run folder (default: runs/ and the name of the source)."""
-    config: Path | None = None
-    """A TOML file with settings, such as config.toml of a run; flags of the command line win."""
     resume: bool = False
     """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads, long
     runs on a GPU with --engine captured only."""
@@ -173,11 +158,6 @@ class Pretrain(PretrainConfig):
     devices: int = 1
     """Train this one run on so many GPUs of this machine, or in so many processes on the CPU: each takes its share of
     every batch, so that --batch-size counts the samples of all."""
-    debug: bool = False
-    """Show the traceback of an error."""
-
-    def __post_init__(self) -> None:
-        """Nothing is checked while flags are parsed: `pretrain` does it, and its errors look like all others."""
 
     def launch(self, words: Sequence[str], errors: Console) -> int:
         """Start the processes that share the run; the result is their exit code."""
@@ -195,8 +175,8 @@ class Pretrain(PretrainConfig):
         return launch(words, self.devices, self.device, lambda text: say(errors, text))
 
     def run(self, console: Console) -> None:
-        from icone.api.closing_summary import pretraining_summary, summary_of_many
         from icone.api.pretrain import default_folder, pretrain, pretrain_many
+        from icone.api.summaries import pretraining_summary, summary_of_many
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
         if self.seeds > 1:
@@ -220,7 +200,7 @@ class Pretrain(PretrainConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finetune(FinetuneConfig, LabelFlags):
+class Finetune(LabelFlags, FinetuneConfig):
     """Train a run's encoder with labels.
 
     Beside it stand its linear probe and the same network from scratch.
@@ -235,13 +215,9 @@ class Finetune(FinetuneConfig, LabelFlags):
     resume: bool = False
     """Go on after an interruption, with the last finished epoch."""
 
-    def __post_init__(self) -> None:
-        """Nothing is checked while flags are parsed: `finetune` does it, and its errors look like all others."""
-
     def run(self, console: Console) -> None:
-        from icone.api.closing_summary import finetuning_summary
         from icone.api.finetune import finetune
-        from icone.api.finetune_table import finetune_sentences, finetune_table
+        from icone.api.summaries import finetune_sentences, finetune_table, finetuning_summary
 
         found = finetune(self.run_folder, **settings_of(self, "run_folder"), console=console)
         result = found.result
@@ -254,7 +230,7 @@ class Finetune(FinetuneConfig, LabelFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Methods:
+class Methods(Verb):
     """List the methods, or explain the options of one.
 
     The list says what prevents collapse, the smallest batch, whether labels are needed, and the cost.
@@ -262,8 +238,6 @@ class Methods:
 
     name: Annotated[str | None, tyro.conf.Positional] = None
     """Show the options of this method."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.methods.capabilities import find_capability, method_table, option_table
@@ -277,7 +251,7 @@ class Methods:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demo:
+class Demo(Verb):
     """Pretrain on generated volumes and images, and show what it changed.
 
     Both train at batch size 1.
@@ -285,8 +259,6 @@ class Demo:
 
     out: Path = Path("runs/demo")
     """Folder for the two runs; replaced if it holds an earlier demo."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.demo import demo

@@ -9,20 +9,18 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from icone.cli.flags import settings_of
+from icone.cli.flags import InferenceFlags, RunDataFlags, Verb, settings_of
 from icone.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embed:
+class Embed(RunDataFlags, InferenceFlags):
     """Write the features of every sample, with ids and paths."""
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """A run folder."""
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to embed (default: the run's own data)."""
-    data: str | None = None
-    """Where the run's own data lies now, if it was moved."""
     out: Path | None = None
     """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy); by tiles also .zarr, a map of features
     that lies over the image (default: embeddings.parquet, by tiles features.zarr)."""
@@ -45,18 +43,6 @@ class Embed:
     """Write this many principal components to the map, instead of all features."""
     memory_gb: float | None = None
     """Prepared samples are kept in memory up to this size (default: that of the run, or half of what is free)."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
-    skip_unreadable: bool = False
-    """Leave out files that cannot be read, and list them."""
-    batch_size: int = 16
-    """Samples that pass through the network at a time."""
-    device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    cache: str | None = None
-    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.api.embed import embed
@@ -78,7 +64,7 @@ class Embed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict:
+class Predict(InferenceFlags):
     """Write what a fine-tuned network says about every sample."""
 
     folder: Annotated[Path, tyro.conf.Positional]
@@ -87,18 +73,6 @@ class Predict:
     """What to predict (default: the data of the run)."""
     out: Path = Path("predictions.csv")
     """The file to write: .csv or .parquet."""
-    data_root: Path | None = None
-    """Folder that holds the MedMNIST files."""
-    skip_unreadable: bool = False
-    """Leave out files that cannot be read, and list them."""
-    batch_size: int = 16
-    """Samples that pass through the network at a time."""
-    device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
-    cache: str | None = None
-    """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.api.predict import predict
@@ -108,7 +82,7 @@ class Predict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export:
+class Export(Verb):
     """Write a run's encoder for other tools.
 
     These are timm, torch.export, ONNX, the Hugging Face Hub, MONAI and nnU-Net.
@@ -122,8 +96,6 @@ class Export:
     """The file or folder to write (default: named after the run and the format)."""
     licence: str = "unknown"
     """For the model card, as the Hub names licences, for example apache-2.0."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self, console: Console) -> None:
         from icone.api.export import export

@@ -13,6 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from icone.data.formats.npy import CheckedRows, write_rows
 from icone.data.memory import GB
 from icone.errors import InputError, one_line
 from icone.files import TEMPORARY, read_sealed, replace_file, write_sealed
+from icone.terminal import say
 from icone.validation import user_path
 
 Say = Callable[[str], None]
@@ -243,34 +245,31 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 def upkeep(setting: str, console: Console, *, check: bool = False, clear: bool = False) -> None:
     """`icone cache`: show what is kept; with `check` read all and delete what is damaged, with `clear` delete all."""
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
+    tell = partial(say, console)
     folder = cache_folder(setting)
     if folder is None:
         raise InputError("no folder is kept with --cache off; name one, or leave it out for the user's own")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name the folder that was given as --cache")
-    cache = Cache(folder, say)
+    cache = Cache(folder, tell)
     entries = cache.entries()
     total = sum(entry.nbytes for entry in entries) / GB
     if not entries:
-        say(f"{folder} keeps nothing")
+        tell(f"{folder} keeps nothing")
     elif not clear:
         console.print(_table(entries))
-        say(f"{folder} keeps {total:.2f} GB; icone cache --clear deletes it")
+        tell(f"{folder} keeps {total:.2f} GB; icone cache --clear deletes it")
     for entry in entries if check else ():
         if not cache.is_intact(entry.key):
             cache.remove(entry.key)
-            say(f"{entry.key} was damaged and is deleted; the next run makes it anew")
+            tell(f"{entry.key} was damaged and is deleted; the next run makes it anew")
     if clear:
         left = cache.clear()
-        say(f"deleted {total:.2f} GB in {folder}")
+        tell(f"deleted {total:.2f} GB in {folder}")
         if left:
-            say(f"note: {left} files could not be deleted; they belong to another user")
+            tell(f"note: {left} files could not be deleted; they belong to another user")
     if hidden := cache.unreadable():
-        say(f"note: {hidden} entries belong to another user and cannot be read; they are passed over")
+        tell(f"note: {hidden} entries belong to another user and cannot be read; they are passed over")
 
 
 def _table(entries: list[Entry]) -> Table:

@@ -9,6 +9,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from icone.files import read_sealed, write_sealed
@@ -16,8 +17,6 @@ from icone.files import read_sealed, write_sealed
 SHOWN = 5
 DIGEST_VERSION = 2
 """Digests of another version cannot be compared with those of this one; version 1 looked at 16 KB at both ends."""
-READ_SIZE = 2**20
-"""Bytes of a file that are read at once."""
 SETTLED = 2_000_000_000
 """Nanoseconds after which a further change of a file would show in its times, on file systems with coarse ones too."""
 
@@ -162,11 +161,8 @@ def stamp_files(paths: Sequence[Path]) -> str | None:
 
 
 def _hash_file(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
     with path.open("rb", buffering=0) as file:
-        while piece := file.read(READ_SIZE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
 
 
 def _times(path: Path) -> tuple[int, int, int]:

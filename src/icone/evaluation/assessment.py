@@ -36,6 +36,16 @@ class Partition:
     groups: Sequence[str] | None = None
     """The group of every row, where there are groups: what chooses a penalty must not part them either."""
 
+    def codes(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The classes of these rows as numbers; all the same where labels are no classes."""
+        if self.task != "classification":
+            return np.zeros(len(rows), np.int64)
+        return np.unique(self.labels[rows], return_inverse=True)[1].astype(np.int64)
+
+    def groups_of(self, rows: npt.NDArray[np.int64]) -> list[str] | None:
+        """The groups of these rows, where there are groups."""
+        return None if self.groups is None else [self.groups[row] for row in rows]
+
 
 def geometry_metrics(features: Array, views: Array | None, groups: Groups = None) -> dict[str, float]:
     """What is measured while training, and what the verdict needs, of features (N, d) and random views (n, V, d).
@@ -92,10 +102,9 @@ def run_probes(features: Array, partition: Partition | None) -> dict[str, Result
     train_x, test_x = features[partition.train], features[partition.test]
     train_y, test_y = partition.labels[partition.train], partition.labels[partition.test]
     if partition.task == "regression":
-        groups = None if partition.groups is None else [partition.groups[row] for row in partition.train]
         numbers = train_x, train_y.astype(np.float64), test_x, test_y.astype(np.float64)
         neighbours = {"knn_regressor": knn_regressor(*numbers, k=NEIGHBOURS)} if len(train_x) >= NEIGHBOURS else {}
-        return {"ridge_probe": ridge_probe(*numbers, groups=groups), **neighbours}
+        return {"ridge_probe": ridge_probe(*numbers, groups=partition.groups_of(partition.train)), **neighbours}
     if partition.task == "multilabel":
         known, truth = ([label_set(text) for text in part] for part in (train_y, test_y))
         return {"multilabel_probe": multilabel_probe(train_x, known, test_x, truth)}

@@ -157,7 +157,8 @@ def extract(
     """Features (N, d) of a whole dataset, on the device of the encoder; the mean over windows where it has crops."""
     if isinstance(dataset, CropDataset):
         return mean_over_all_windows(encoder.encode_prepared, dataset, encoder.device, batch_size, progress).numpy()
-    return _over_batches(encoder.encode_prepared, encoder, dataset, torch.arange(len(dataset)), batch_size, progress)
+    found = _batches(encoder.encode_prepared, encoder, dataset, torch.arange(len(dataset)), batch_size, progress)
+    return torch.cat(list(found)).numpy()
 
 
 def drawn_rows(dataset: Dataset, count: int, seed: int = 0) -> Tensor:
@@ -176,7 +177,8 @@ def extract_views(
     """Features (n, num_views, d) of random views of the samples at these positions, drawn by `seed`."""
     read = partial(dataset.for_views, num_views=num_views, seed=seed, epoch=0)
     with kept_random_state(encoder.device, seed):
-        return _over_batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress, read)
+        found = _batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress, read)
+        return torch.cat(list(found)).numpy()
 
 
 def extract_maps(
@@ -186,18 +188,6 @@ def extract_maps(
     rows = torch.arange(len(dataset))
     for batch in _batches(encoder.map_prepared, encoder, dataset, rows, batch_size, progress):
         yield batch.numpy()
-
-
-def _over_batches(
-    function: Callable[[Tensor], Tensor],
-    encoder: FrozenEncoder,
-    dataset: Dataset,
-    chosen: Tensor,
-    batch_size: int,
-    progress: Progress | None,
-    read: Callable[[Tensor], Tensor] | None = None,
-) -> npt.NDArray[np.float32]:
-    return torch.cat(list(_batches(function, encoder, dataset, chosen, batch_size, progress, read))).numpy()
 
 
 @torch.inference_mode()

@@ -33,14 +33,12 @@ def draw_labels(partition: Partition, fraction: float, seed: int) -> npt.NDArray
     if fraction == 1:
         return rows
     wanted = max(1, round(fraction * len(rows)))
-    codes = np.zeros(len(rows), np.int64)
-    if partition.task == "classification":
-        codes = np.unique(partition.labels[rows], return_inverse=True)[1].astype(np.int64)
-    else:
+    if partition.task != "classification":
         wanted = min(len(rows), max(FEWEST, wanted))
-    if partition.groups is None:
+    codes, groups = partition.codes(rows), partition.groups_of(rows)
+    if groups is None:
         return rows[stratified_share(codes, wanted, seed)]
-    return rows[grouped_share(codes, [partition.groups[row] for row in rows], wanted, seed)]
+    return rows[grouped_share(codes, groups, wanted, seed)]
 
 
 def label_efficiency(

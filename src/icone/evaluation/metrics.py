@@ -268,6 +268,24 @@ def metric_value(measured: Mapping[str, Any], metric: Metric) -> float | None:
     return None if value is None else float(value)
 
 
+def metric_texts(results: Sequence[Mapping[str, Any]]) -> list[tuple[Metric, dict[str, str]]]:
+    """Every metric of an evaluation that all results (`assess`) have, as tables write it, untrained and trained.
+
+    Of several runs it is the mean ± standard deviation.
+    """
+    rows = []
+    for metric in metrics_shown("evaluation"):
+        texts = {}
+        for which in ("untrained", "trained"):
+            values = [metric_value(result.get(which, {}), metric) for result in results]
+            known = [value for value in values if value is not None]
+            if len(known) == len(results):
+                texts[which] = metric.mean_text(known)
+        if "trained" in texts:
+            rows.append((metric, texts))
+    return rows
+
+
 def sentence_case(title: str) -> str:
     """A title as the beginning of a sentence.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from icone.data import Dataset
 from icone.data.crops import CropDataset
 from icone.encoders import num_features
-from icone.encoders.layer_depth import layer_depths
+from icone.encoders.regions import layer_depths
 from icone.evaluation.features import mean_over_all_windows
 from icone.views import Views
 

@@ -21,6 +21,7 @@ from icone.nn.batchnorm import MovingStatistics, plain_state_dict
 from icone.recipe import FINETUNE_EPOCHS, FINETUNE_STEPS, ContinuedSettings, adamw_settings, parameter_groups
 from icone.run import misfit, read_tensors, write_tensors
 from icone.terminal import counted
+from icone.training.checkpoint import below, load_moments, named_moments, random_states, set_random_states
 from icone.training.context import seed_random_numbers
 from icone.training.optimizer import build_adamw, encoder_scales, learning_rates, set_learning_rate
 from icone.training.progress import Display
@@ -208,15 +209,10 @@ class _Loop:
 
 
 def _tensors(loop: _Loop) -> dict[str, Tensor]:
-    names = {id(p): name for name, p in loop.classifier.named_parameters()}
-    moments = {f"{names[id(p)]}/{key}": t for p, entries in loop.optimizer.state.items() for key, t in entries.items()}
-    random = {"cpu": torch.get_rng_state()}
-    if loop.loader.device.type == "cuda":
-        random["cuda"] = torch.cuda.get_rng_state(loop.loader.device)
     return {
         **{f"network/{name}": t for name, t in loop.classifier.state_dict().items()},
-        **{f"optimizer/{name}": t for name, t in moments.items()},
-        **{f"random/{name}": t for name, t in random.items()},
+        **{f"optimizer/{name}": t for name, t in named_moments(loop.classifier, loop.optimizer).items()},
+        **{f"random/{name}": t for name, t in random_states(loop.loader.device).items()},
     }
 
 
@@ -258,16 +254,7 @@ def _restore(loop: _Loop, path: Path) -> Progress:
         {n: t for n, t in own.items() if n != is_random}, {n: t for n, t in found.items() if n != is_random}
     ):
         raise InputError(f"{path} does not fit these settings and data: {wrong}; begin anew under another --out")
-    part = {kind: {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)} for kind in KINDS}
-    loop.classifier.load_state_dict(part["network/"])
-    parameters = dict(loop.classifier.named_parameters())
-    for key, tensor in part["optimizer/"].items():
-        name, entry = key.rsplit("/", 1)
-        loop.optimizer.state[parameters[name]][entry].copy_(tensor)
-    torch.set_rng_state(part["random/"]["cpu"])
-    if loop.loader.device.type == "cuda" and "cuda" in part["random/"]:
-        torch.cuda.set_rng_state(part["random/"]["cuda"], loop.loader.device)
-    return Progress(history=about["history"], best_epoch=about["best_epoch"], best=part["best/"])
-
-
-KINDS = ("network/", "optimizer/", "random/", "best/")
+    loop.classifier.load_state_dict(below(tensors, "network"))
+    load_moments(loop.classifier, loop.optimizer, below(tensors, "optimizer"))
+    set_random_states(below(tensors, "random"), loop.loader.device)
+    return Progress(history=about["history"], best_epoch=about["best_epoch"], best=below(tensors, "best"))

@@ -39,11 +39,8 @@ def hold_out(
     if not fraction:
         return nothing
     rows, labels = partition.train, partition.labels[partition.train]
-    codes = np.zeros(len(rows), np.int64)
-    if partition.task == "classification":
-        codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    if partition.groups is not None:
-        groups = [partition.groups[row] for row in rows]
+    codes, groups = partition.codes(rows), partition.groups_of(rows)
+    if groups is not None:
         if len(set(groups)) < 2:
             return nothing
         train, val = (rows[part] for part in grouped_split(codes, groups, fraction, seed))
@@ -83,5 +80,5 @@ def compact(partition: Partition, train: Rows) -> Partition:
         train=np.arange(len(train)),
         test=np.arange(len(train), len(rows)),
         labels=partition.labels[rows],
-        groups=None if partition.groups is None else [partition.groups[row] for row in rows],
+        groups=partition.groups_of(rows),
     )

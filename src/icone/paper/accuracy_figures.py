@@ -53,11 +53,7 @@ def per_dataset_figure(runs: pd.DataFrame, metric: str = "linear_probe") -> Figu
 
 def _curves(axis, runs: pd.DataFrame, metric: str, title: str) -> None:  # type: ignore[no-untyped-def]
     axis.set_title(title)
-    if metric not in runs or runs[metric].isna().all():
-        say_empty(axis)
-        return
     draw_curves(axis, runs, metric)
-    axis.set_xlabel("batch size")
 
 
 def sensitivity(runs: pd.DataFrame, metric: str = "linear_probe") -> pd.DataFrame:
@@ -118,11 +114,7 @@ def imbalance_figure(runs: pd.DataFrame) -> Figure:
             axes, {"linear_probe": "all classes", "minority": "minority classes"}.items(), strict=True
         ):
             axis.set_title(title)
-            if metric not in runs or runs[metric].isna().all():
-                say_empty(axis)
-                continue
-            draw_curves(axis, runs, metric, x="k")
-            axis.set_xlabel("imbalance ratio k")
+            draw_curves(axis, runs, metric, x="k", label="imbalance ratio k")
         shared_legend(figure, axes)
     return figure
 

@@ -24,7 +24,7 @@ from icone.encoders import build_encoder
 from icone.errors import UndefinedError, is_out_of_memory
 from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
-from icone.paper.measure import Measured
+from icone.paper.outcome import Outcome
 from icone.paper.spec import RunSpec
 from icone.recipe import initial_scale
 from icone.training.context import RunContext
@@ -62,7 +62,7 @@ class _Samples:
         return len(self.labels)
 
 
-def measure_cost(spec: RunSpec, device: torch.device) -> Measured:
+def measure_cost(spec: RunSpec, device: torch.device) -> Outcome:
     """Seconds of a step and memory; a step that does not fit is a result too: `out_of_memory`."""
     kind, _, form = spec.cost.partition(" ")
     device = torch.device("cpu") if kind == "cpu" else device
@@ -84,8 +84,8 @@ def measure_cost(spec: RunSpec, device: torch.device) -> Measured:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return Measured({"out_of_memory": 1.0}, notes=["out of memory"], sample=sample)
-    return Measured(metrics, steps=steps, sample=sample)
+        return Outcome(status="done", metrics={"out_of_memory": 1.0}, notes=["out of memory"], sample=sample)
+    return Outcome(status="done", metrics=metrics, steps=steps, sample=sample)
 
 
 def _build(config: PretrainConfig, device: torch.device, captured: bool, literal: bool) -> tuple[Engine, RunContext]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +12,6 @@ import pandas as pd
 from icone.evaluation.metrics import find_metric
 from icone.methods import METHODS
 from icone.paper.frames import mean_over_seeds
-from icone.run import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +22,7 @@ METHOD_COLOURS = ("#009E73", "#1A7FC1", "#E69F00", "#CC79A7", "#D55E00", "#7CC7F
 MARKERS = "osD^vPX<"
 VARIANTS = {"IConE-VCReg": ("#00583F", "p"), "IConE-SIGReg": ("#7AD0B5", "h")}
 """Of variants of a method that are drawn with the methods."""
+EMPTY = "no finished runs"
 LEGEND_INCHES, LETTER_INCHES = 0.5, 0.075
 """Width of one entry of a legend without its name, and of a letter of the name."""
 
@@ -45,18 +43,11 @@ def style_of(name: str, position: int = 0) -> tuple[str, str]:
     return METHOD_COLOURS[colour], MARKERS[(colour + turn) % len(MARKERS)]
 
 
-@contextmanager
-def panels(rows: int, columns: int, width: float, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
+def panels(rows: int, columns: int, width: float, height: float) -> AbstractContextManager[tuple[Figure, list[Axes]]]:
     """A figure of equal panels in the house style, `width` and `height` inches each."""
-    import matplotlib.pyplot as plt  # here and below, because `icone paper list` draws nothing
+    from icone.report.figures import new_figure  # here and below, because `icone paper list` draws nothing
 
-    from icone.report.figures import STYLE
-
-    with plt.rc_context(STYLE):
-        size = (width * columns, height * rows)
-        figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-        plt.close(figure)
-        yield figure, list(axes.flat)
+    return new_figure(width * columns, height * rows, rows, columns)
 
 
 def draw_line(axis: Axes, x: pd.Series, y: pd.Series, name: str, position: int) -> None:
@@ -66,11 +57,20 @@ def draw_line(axis: Axes, x: pd.Series, y: pd.Series, name: str, position: int) 
     axis.plot(x, y, color=colour, marker=mark, markersize=4, label=name, **bold)
 
 
-def draw_curves(axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_size", by: str = "method") -> None:
-    """Mean over data sets and seeds against `x`, with a band of one standard deviation over seeds."""
-    means = mean_over_seeds(runs, [by, x], metric)
+def draw_curves(
+    axis: Axes, runs: pd.DataFrame, metric: str, x: str = "batch_size", label: str = "batch size", empty: str = EMPTY
+) -> None:
+    """Mean of every method over data sets and seeds against `x`, with a band of one standard deviation over seeds.
+
+    Where no run has the metric, the panel says `empty`.
+    """
+    if metric not in runs or runs[metric].isna().all():
+        say_empty(axis, empty)
+        return
+    axis.set_xlabel(label)
+    means = mean_over_seeds(runs, ["method", x], metric)
     scale = find_metric(metric).scale
-    for position, (name, line) in enumerate(means.groupby(by, sort=False)):
+    for position, (name, line) in enumerate(means.groupby("method", sort=False)):
         line = line[line["mean"].notna()].sort_values(x)
         if line.empty:
             continue
@@ -109,26 +109,10 @@ def shared_legend(figure: Figure, axes: Sequence[Axes]) -> None:
         figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(columns, len(found)))
 
 
-def say_empty(axis: Axes, text: str = "no finished runs") -> None:
+def say_empty(axis: Axes, text: str = EMPTY) -> None:
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color="#777777")
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(False)
-
-
-def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """As PDF and PNG."""
-    import matplotlib.pyplot as plt
-
-    from icone.report.figures import STYLE
-
-    written = []
-    for suffix in ("pdf", "png"):
-        target = folder / f"{name}.{suffix}"
-        with replacing(target) as temporary, warnings.catch_warnings(), plt.rc_context(STYLE):
-            warnings.filterwarnings("ignore", "Glyph")
-            figure.savefig(temporary, format=suffix, dpi=200)
-        written.append(target)
-    return written
 
 
 def limits(values: np.ndarray, share: float = 0.06) -> tuple[float, float]:

@@ -24,10 +24,10 @@ from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import free_gpu_memory
 from icone.errors import NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.paper.contents import on_this_node
 from icone.paper.cost import measure_cost
-from icone.paper.measure import Measured, measure
-from icone.paper.node_cache import on_this_node
-from icone.paper.outcome import Outcome, Status, SweepHalted
+from icone.paper.measure import measure
+from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.run import Run, write_json
 
@@ -150,27 +150,18 @@ def _finish(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
     device = pick_device(setting.device)
     with _log(folder) as console, _peak_memory(device) as peak:
         try:
-            measured = _train_and_measure(spec, folder, setting, console)
-            end = _End("done")
+            outcome = _train_and_measure(spec, folder, setting, console)
         except UndefinedError as undefined:
-            measured, end = Measured(), _End("undefined", str(undefined))
+            outcome = Outcome(status="undefined", reason=str(undefined))
         except Exception as error:  # a failed run is a result: the reason goes into the table, the rest into the log
             if is_disk_full(error):
                 raise
             too_large = isinstance(error, NotEnoughMemory) or is_out_of_memory(error)
-            measured, end = Measured(), _End("failed", _reason(error), too_large)
+            outcome = Outcome(status="failed", reason=_reason(error), out_of_memory=too_large)
             console.print_exception()
-    return Outcome(
-        **end._asdict(),
-        metrics=measured.metrics,
-        trace=measured.trace,
-        tested=measured.tested,
-        notes=measured.notes,
+    return dataclasses.replace(
+        outcome,
         seconds=round(time.monotonic() - began, 3),
-        train_seconds=round(measured.train_seconds, 3),
-        steps=measured.steps,
-        step_seconds=measured.step_seconds,
-        sample=measured.sample,
         processes=setting.processes,
         peak_bytes=peak.bytes,
         device_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0,
@@ -178,14 +169,6 @@ def _finish(spec: RunSpec, folder: Path, setting: ExecutionSettings) -> Outcome:
         host=platform.node(),
         device=device_name(device),
     )
-
-
-class _End(NamedTuple):
-    """How a run ended, in the words of `Outcome`."""
-
-    status: Status
-    reason: str | None = None
-    out_of_memory: bool = False
 
 
 def start_clock(folder: Path, sharing: int = 1) -> float:
@@ -210,7 +193,7 @@ def note_execution(folder: Path) -> None:
         file.write(f"{platform.node()} {os.getpid()}\n")
 
 
-def _train_and_measure(spec: RunSpec, folder: Path, setting: ExecutionSettings, console: Console) -> Measured:
+def _train_and_measure(spec: RunSpec, folder: Path, setting: ExecutionSettings, console: Console) -> Outcome:
     if spec.cost:
         return measure_cost(spec, pick_device(setting.device))
     config = _placed(spec, setting)

@@ -31,11 +31,8 @@ def geometry_figure(runs: pd.DataFrame) -> Figure:
         _plane(figure, axes[0], volumes)
         _rank_and_accuracy(axes[1], volumes)
         for axis, metric in zip(axes[2:], ("rankme", "lidar"), strict=True):
-            if metric in images and images[metric].notna().any():
-                draw_curves(axis, images, metric)
-                axis.set(xlabel="batch size", title=f"{METRICS[metric].axis}, 2D")
-            else:
-                say_empty(axis, "no finished 2D runs")
+            draw_curves(axis, images, metric, empty="no finished 2D runs")
+            axis.set_title(f"{METRICS[metric].axis}, 2D")
         shared_legend(figure, axes)
     return figure
 
@@ -82,10 +79,7 @@ def metrics_figure(runs: pd.DataFrame) -> Figure:
             part = runs[runs["dataset"] == name]
             for j, metric in enumerate(SHOWN):
                 axis = axes[i * len(SHOWN) + j]
-                if metric in part and part[metric].notna().any():
-                    draw_curves(axis, part, metric)
-                else:
-                    say_empty(axis)
+                draw_curves(axis, part, metric)
                 axis.set_ylabel(name if j == 0 else "")
                 axis.set_title(METRICS[metric].axis if i == 0 else "")
                 axis.set_xlabel("batch size" if i == len(names) - 1 else "")

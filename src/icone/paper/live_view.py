@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -18,6 +17,7 @@ from icone.paper.engines.events import Event
 from icone.paper.execute import LOG
 from icone.paper.spec import RunSpec
 from icone.paper.time_limit import TRUST
+from icone.terminal import say
 from icone.training.progress import format_seconds
 
 SHOWN = 8
@@ -51,9 +51,7 @@ class LiveView:
             self._say(self.summary())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self.console.is_terminal:
             self.live.stop()
         self._say(self.summary())
@@ -112,7 +110,7 @@ class LiveView:
 
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say(self.console, text)
 
 
 def log_of(folder: Path) -> str:

@@ -4,61 +4,47 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from rich.console import Console
 
+from icone.api.embed import load_encoder
 from icone.api.evaluate import evaluate, notes
 from icone.config import PretrainConfig
+from icone.data import load_for_inference, stratified_split
 from icone.data.splits import minority_classes
+from icone.evaluation.features import extract
+from icone.evaluation.geometry import uniformity
 from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
-from icone.paper.outcome import Point
+from icone.evaluation.probes import knn_probe, linear_probe
+from icone.paper.outcome import Outcome, Point
 from icone.paper.results import TESTED
 from icone.paper.spec import RunSpec
-from icone.paper.synthetic_measures import measure_synthetic
-from icone.run import Run, replacing
+from icone.run import Run, read_tensors, replacing
 
 FEATURES = "features.npz"
 KEPT_SEED = 0
 """Features are kept for the first seed only: the maps show one run, and a sweep of thousands must fit on a disk."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What is known about a trained run."""
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    trace: list[Point] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    tested: dict[str, str] = field(default_factory=dict)
-    train_seconds: float = 0.0
-    steps: int = 0
-    step_seconds: float = 0.0
-    sample: str | None = None
-
-
-class _Time(NamedTuple):
-    """What the history of a run tells about its time."""
-
-    train_seconds: float
-    steps: int
-    step_seconds: float
-    sample: str
-
-
-def _time(run: Run, config: PretrainConfig) -> _Time:
+def _time(run: Run, config: PretrainConfig) -> dict[str, Any]:
+    """What the history of a run tells about its time, as `Outcome` holds it."""
     seconds = [row["seconds"] for row in run.history]
     per_epoch = math.ceil(run.record["data"]["instances"] / (config.batch_size * config.accumulate))
-    steady = statistics.median(seconds[1:] or seconds) / per_epoch
     preparation = run.record["data"]["preparation"]
-    sample = "x".join(map(str, (preparation["channels"], *preparation["size"])))
-    return _Time(sum(seconds), len(seconds) * per_epoch, steady, sample)
+    return {
+        "train_seconds": round(sum(seconds), 3),
+        "steps": len(seconds) * per_epoch,
+        "step_seconds": statistics.median(seconds[1:] or seconds) / per_epoch,
+        "sample": "x".join(map(str, (preparation["channels"], *preparation["size"]))),
+    }
 
 
-def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Measured:
+def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, console: Console) -> Outcome:
     """Probes and geometry of the encoder; with a trace, the metrics of the synthetic study by epoch instead."""
     time = _time(run, config)
     target = run.folder.parent / FEATURES
@@ -66,7 +52,7 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         metrics, trace, panels = measure_synthetic(run, spec)
         if config.seed == KEPT_SEED:
             _save(target, panels)
-        return Measured(metrics, trace, [], {}, *time)
+        return Outcome(status="done", metrics=metrics, trace=trace, **time)
     result = evaluate(
         run,
         data_root=config.data_root,
@@ -85,7 +71,8 @@ def measure(run: Run, spec: RunSpec, config: PretrainConfig, device: str, consol
         metrics |= {f"{UNTRAINED}{name}": value for name, value in _values(result["untrained"]).items()}
     if config.seed == KEPT_SEED:
         _save(target, _light_features(run))
-    return Measured(metrics, [], [*run.record["data"]["notes"], *notes(result)], _tested(result), *time)
+    said = [*run.record["data"]["notes"], *notes(result)]
+    return Outcome(status="done", metrics=metrics, notes=said, tested=_tested(result), **time)
 
 
 def _tested(result: dict[str, Any]) -> dict[str, str]:
@@ -119,3 +106,71 @@ def _light_features(run: Run) -> dict[str, Any]:
 def _save(path: Path, arrays: dict[str, Any]) -> None:
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)
+
+
+PANELS = (0, 5, 25, 100, 200, 299)
+"""Epochs (counted from 0) of the paper's evolution figure."""
+Floats = npt.NDArray[np.float64]
+
+
+def measure_synthetic(run: Run, spec: RunSpec) -> tuple[dict[str, float], list[Point], dict[str, Any]]:
+    """Final metrics, metrics by epoch, and the arrays of the pictures (points, labels, representations)."""
+    encoder = load_encoder(run)
+    data = load_for_inference(run.config.source, encoder.preparation, run.config)
+    labels = data.labels.numpy()
+    train, test = stratified_split(labels, spec.test_fraction, run.config.split_seed)
+    trace: list[Point] = []
+    kept: dict[int, npt.NDArray[np.float32]] = {}
+    for epoch in spec.trace:
+        encoder.encoder.load_state_dict(read_tensors(run.snapshot_file(epoch))[0])
+        on_circle = _unit(extract(encoder, data, batch_size=len(data)))
+        metrics = circle_metrics(on_circle, labels, train, test)
+        trace += [Point(epoch, name, value) for name, value in metrics.items()]
+        if epoch in shown_epochs(spec.trace):
+            kept[epoch] = on_circle.astype(np.float32)
+    points = np.stack([np.ravel(image) for image in data.images_at(torch.arange(len(data))).numpy()])
+    panels = {"points": points, "labels": labels, **{f"epoch_{epoch}": xy for epoch, xy in kept.items()}}
+    return metrics, trace, panels
+
+
+def circle_metrics(z: Floats, labels: npt.NDArray[np.int64], train: Any, test: Any) -> dict[str, float]:
+    """kNN-5, linear probe, alignment of same-class pairs, uniformity and silhouette of unit vectors (N, d)."""
+    from sklearn.metrics import silhouette_score
+
+    probes = [probe(z[train], labels[train], z[test], labels[test]) for probe in (knn_probe, linear_probe)]
+    return {
+        "knn_5": probes[0].balanced_accuracy,
+        "linear_probe": probes[1].balanced_accuracy,
+        "class_alignment": class_alignment(z, labels),
+        "uniformity": uniformity(z),
+        "silhouette": float(silhouette_score(z, labels)),
+    }
+
+
+def class_alignment(z: Floats, labels: npt.NDArray[np.int64]) -> float:
+    """Mean squared distance between two different samples of one class, over all such pairs.
+
+    >>> class_alignment(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]), np.array([0, 0, 1]))
+    4.0
+    """
+    total, pairs = 0.0, 0
+    for name in np.unique(labels):
+        members = z[labels == name]
+        n = len(members)
+        total += 2 * (n * float((members**2).sum()) - float((members.sum(axis=0) ** 2).sum()))  # both orders of a pair
+        pairs += n * (n - 1)
+    return total / pairs
+
+
+def shown_epochs(trace: tuple[int, ...]) -> tuple[int, ...]:
+    """The epochs of the evolution figure: the paper's where they were measured, else six spread over the trace."""
+    if set(PANELS) <= set(trace):
+        return PANELS
+    places = np.unique(np.linspace(0, len(trace) - 1, len(PANELS)).round().astype(int))
+    return tuple(trace[i] for i in places)
+
+
+def _unit(x: npt.NDArray[np.float32]) -> Floats:
+    norm = np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)
+    unit: Floats = x / np.where(norm == 0, 1, norm)
+    return unit

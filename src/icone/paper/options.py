@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from icone.config import setting_words
 from icone.errors import InputError
 from icone.validation import check_settings
 
@@ -83,9 +83,7 @@ class Options:
         check_settings(self)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(self).items()
-        }
+        return {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self).items()}
 
     def of(self, experiment: str) -> Options:
         """The options of one experiment: what `per` says about it, instead of what is said about all.
@@ -114,20 +112,10 @@ class Options:
         >>> Options(datasets=("a", "b"), seeds=2, smoke=True).words()
         ['--datasets', 'a', 'b', '--seeds', '2', '--smoke']
         """
-        words: list[str] = []
-        for name, value in self.changed().items():
-            flag = f"--{name.replace('_', '-')}"
-            values = () if value is True else value if isinstance(value, tuple) else (value,)
-            words += [flag, *map(str, values)]
-        return words
+        return setting_words(self, Options())
 
 
 def options_from_json(plain: dict[str, Any]) -> Options:
     """The inverse of `Options.to_json`; options that this version does not know are left out."""
-    hints = typing.get_type_hints(Options)
-    values = {name: value for name, value in plain.items() if name in hints}
-    for name in ("datasets", "methods", "batch_sizes", "options", "ratios", "per"):
-        values[name] = tuple(values.get(name, ()))
-    for name in ("data_root", "labels", "natural_images"):
-        values[name] = Path(values[name]) if values.get(name) else None
-    return Options(**values)
+    known = {f.name for f in dataclasses.fields(Options)}
+    return Options(**{name: value for name, value in plain.items() if name in known})

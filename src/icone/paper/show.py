@@ -6,18 +6,17 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
 from rich.console import Console
 
 from icone.errors import one_line
-from icone.paper.drawing import save_figure
 from icone.paper.experiments import BUILT_IN, find_experiments
 from icone.paper.experiments.base import Experiment, Scene
 from icone.paper.frames import collect
 from icone.paper.options import Options, options_from_json
 from icone.paper.results import read_results
 from icone.paper.store import Store
-from icone.run import replacing
+from icone.paper.tables import save_frame
+from icone.terminal import say
 
 AS_PRINTED = Options(recipe="paper")
 """The options that give the runs of the paper: all others mean something else."""
@@ -37,6 +36,8 @@ def show(
     Without options of its own an experiment is shown as it was last run in this store. `out` is the folder for the
     files; None writes none.
     """
+    from icone.report.figures import save_figure  # here, because `icone paper list` draws nothing
+
     experiments = find_experiments(names)
     table = store.results() if any(experiment.runs for experiment in experiments) else read_results(store.results_file)
     written: list[Path] = []
@@ -52,7 +53,7 @@ def show(
             continue
         presentation = experiment.present(Scene(experiment.name, results, store, chosen))
         if experiment.runs and experiment.labels:
-            console.print(setting_line(experiment, chosen), highlight=False, soft_wrap=True, markup=False)
+            say(console, setting_line(experiment, chosen))
         for shown in presentation.tables:
             console.print(shown.rendered())
         if out is None:
@@ -61,9 +62,12 @@ def show(
         for shown in presentation.tables:
             written += shown.save(folder)
         for name, figure in presentation.figures.items():
-            written += save_figure(figure, folder, name)
+            written += save_figure(figure, folder / name, dpi=200)
         if experiment.runs:
-            written += _save_runs(results.runs, folder)
+            runs = results.runs[
+                results.runs["status"] != "missing"
+            ]  # one row per run that has ended, with all its metrics
+            written += save_frame(runs.astype({"variant": str}) if "variant" in runs else runs, folder, "runs")
         console.print(f"written to {folder}", highlight=False, markup=False)
     return written
 
@@ -107,15 +111,3 @@ def _in_words(name: str, value: object) -> str:
 
 def _keys(experiment: Experiment, options: Options) -> set[str]:
     return {cell.spec.key for cell in experiment.cells(options)}
-
-
-def _save_runs(runs: pd.DataFrame, folder: Path) -> list[Path]:
-    """One row per run that has ended, with all its metrics."""
-    written = [folder / "runs.csv", folder / "runs.parquet"]
-    runs = runs[runs["status"] != "missing"]
-    plain = runs.astype({"variant": str}) if "variant" in runs else runs
-    with replacing(written[0]) as temporary:
-        plain.to_csv(temporary, index=False)
-    with replacing(written[1]) as temporary:
-        plain.to_parquet(temporary, index=False)
-    return written

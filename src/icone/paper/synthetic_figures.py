@@ -11,8 +11,8 @@ import pandas as pd
 from icone.evaluation.metrics import METRICS
 from icone.paper.drawing import panels, say_empty, shared_legend
 from icone.paper.measure import FEATURES
-from icone.paper.printed import read_printed
 from icone.paper.store import Store
+from icone.paper.tables import read_printed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

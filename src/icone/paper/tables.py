@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from rich import box
@@ -17,8 +19,47 @@ from rich.text import Text
 
 from icone.evaluation.metrics import find_metric
 from icone.paper.frames import mean_over_seeds
-from icone.paper.printed import read_printed
 from icone.run import replacing
+
+MARKS = {".": "", "b": "bold", "u": "underline", "+": "†"}
+"""Letters of `marks` in a file, one per number."""
+
+
+class Printed(NamedTuple):
+    """A table of the paper in long form."""
+
+    label: str
+    """Its LaTeX label."""
+    about: str
+    unit: str
+    keys: list[str]
+    """What tells its columns apart."""
+    values: pd.DataFrame
+    """One row per number: `row`, the keys, `paper`, and `mark`: bold, underlined, † (degenerate), or nothing."""
+    notes: list[str]
+    """What a reader should know, for example where the paper contradicts itself."""
+
+
+def read_printed(name: str) -> Printed:
+    """A stored table by the name of its experiment.
+
+    >>> table = read_printed("knn-3d")
+    >>> table.label, table.keys, len(table.values)
+    ('tab:knn3d_mean_balanced_accuracy', ['batch_size', 'k'], 72)
+    """
+    content: dict[str, Any] = json.loads((resources.files("icone.paper") / f"printed/{name}.json").read_text())
+    rows = [
+        {"row": line["row"], **column, "paper": value, "mark": MARKS[mark]}
+        for line in content["rows"]
+        for column, value, mark in zip(
+            content["columns"], line["values"], line.get("marks", "." * len(line["values"])), strict=True
+        )
+    ]
+    keys = list(content["columns"][0])
+    return Printed(
+        content["label"], content["about"], content["unit"], keys, pd.DataFrame(rows), content.get("notes", [])
+    )
+
 
 PICTURE_ONLY = "the paper shows these numbers as a picture only"
 MANY = 7
@@ -59,35 +100,31 @@ class PaperTable:
         table.add_column("", no_wrap=True)
         for column in columns:
             table.add_column("\n".join(_heading(k, v) for k, v in zip(self.keys, column, strict=True)), justify="right")
-        records = self.values.to_dict("records")
-        cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
-        has_paper = bool(self.values["paper"].notna().any())
-        for name in dict.fromkeys(self.values["row"]):
-            found = [cells.get((name, *column)) for column in columns]
-            if has_paper:
-                table.add_row(str(name), "paper", *(self._printed(c) for c in found), style="dim")
-            table.add_row("" if has_paper else str(name), "ours", *(self._ours(c) for c in found))
-            if has_paper:
-                table.add_row("", "diff.", *(self._number(c, "difference", sign=True) for c in found))
+        for title, kind, cells in self.lines(columns):
+            texts = [Text(text, f"{mark} not dim" if mark in ("bold", "underline") else "") for text, mark in cells]
+            table.add_row(title, kind, *texts, style="dim" if kind == "paper" else "")
         return table
 
     def headings(self) -> list[str]:
         """One line for every column of numbers."""
         return [" ".join(_heading(k, v) for k, v in zip(self.keys, c, strict=True)) for c in self._columns()]
 
-    def lines(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
-        """Per row up to three lines (paper, ours, difference): a title, the kind, and (text, mark) of every cell."""
+    def lines(self, columns: list[tuple[Any, ...]] | None = None) -> list[tuple[str, str, list[tuple[str, str]]]]:
+        """Per row up to three lines (paper, ours, difference): a title, the kind, and (text, mark) of every cell.
+
+        `columns` are those that are shown; None: all.
+        """
+        columns = self._columns() if columns is None else columns
         records = self.values.to_dict("records")
         cells: dict[tuple[object, ...], Any] = {(row["row"], *(row[k] for k in self.keys)): row for row in records}
         has_paper = bool(self.values["paper"].notna().any())
         found: list[tuple[str, str, list[tuple[str, str]]]] = []
         for name in dict.fromkeys(self.values["row"]):
-            of_row = [cells.get((name, *column)) for column in self._columns()]
+            of_row = [cells.get((name, *column)) for column in columns]
             if has_paper:
                 marks = ["" if c is None or not isinstance(c["mark"], str) else c["mark"] for c in of_row]
-                printed = [
-                    self._number(c, "paper") + ("†" if m == "†" else "") for c, m in zip(of_row, marks, strict=True)
-                ]
+                numbers = [self._number(c, "paper") for c in of_row]
+                printed = [f"{n}†" if m == "†" and n else n for n, m in zip(numbers, marks, strict=True)]
                 found.append((str(name), "paper", list(zip(printed, marks, strict=True))))
             found.append(("" if has_paper else str(name), "ours", [(self._ours(c), "") for c in of_row]))
             if has_paper:
@@ -99,14 +136,8 @@ class PaperTable:
 
     def save(self, folder: Path) -> list[Path]:
         """The long form as CSV and Parquet."""
-        written = [folder / f"{self.name}.{suffix}" for suffix in ("csv", "parquet")]
         mixed = [name for name in ("paper", "ours", "difference") if self.values[name].dtype == object]
-        plain = self.values.astype(dict.fromkeys(("row", *self.keys, *mixed), str))
-        with replacing(written[0]) as temporary:
-            plain.to_csv(temporary, index=False)
-        with replacing(written[1]) as temporary:
-            plain.to_parquet(temporary, index=False)
-        return written
+        return save_frame(self.values.astype(dict.fromkeys(("row", *self.keys, *mixed), str)), folder, self.name)
 
     def _ours(self, cell: dict[str, Any] | None) -> str:
         if cell is None:
@@ -118,12 +149,6 @@ class PaperTable:
         partial = "*" if cell["runs"] != cell["wanted"] else ""
         return f"{number}±{spread}{partial}" if spread else f"{number}{partial}"
 
-    def _printed(self, cell: dict[str, Any] | None) -> Text:
-        """The paper's number with its mark."""
-        mark = "" if cell is None else str(cell.get("mark", ""))
-        number = self._number(cell, "paper")
-        return Text(f"{number}†") if mark == "†" and number else Text(number, style=f"{mark} not dim" if mark else "")
-
     def _number(self, cell: dict[str, Any] | None, name: str, sign: bool = False) -> str:
         value = None if cell is None else cell[name]
         metric = find_metric(str(cell.get("metric", ""))) if cell is not None else None
@@ -134,6 +159,15 @@ class PaperTable:
             return ""
         kind = "g" if digits is None else f".{digits}f"
         return f"{value:{'+' if sign else ''}{kind}}"
+
+
+def save_frame(frame: pd.DataFrame, folder: Path, name: str) -> list[Path]:
+    """Write a table as CSV and Parquet."""
+    written = [folder / f"{name}.csv", folder / f"{name}.parquet"]
+    with replacing(written[0]) as csv, replacing(written[1]) as parquet:
+        frame.to_csv(csv, index=False)
+        frame.to_parquet(parquet, index=False)
+    return written
 
 
 def metric_table(

@@ -15,7 +15,7 @@ from icone.config import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.duplicates import Found, find_near_duplicates
-from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown, sentence_case
+from icone.evaluation.metrics import UNTRAINED, metric_texts, metrics_shown, sentence_case
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
 from icone.report.data_content import EXAMPLES, data_content
@@ -70,7 +70,7 @@ def run_content(
         "name": name,
         "data": data_content(run, samples, drawn.examples if drawn else {}),
         "verdict": Verdict.from_json(result["verdict"]).to_json(),
-        "metrics": _metrics(result),
+        "metrics": [{"title": metric.heading, **texts} for metric, texts in metric_texts([result])],
         "note": _note(result["data"]),
         "warnings": live_warnings(run),
         "label_notes": result["data"].get("notes", []),
@@ -116,17 +116,6 @@ def live_warnings(run: Run) -> list[str]:
         + (f"at epoch {found[0]}." if len(found) == 1 else f"{len(found)} times, from epoch {found[0]} to {found[-1]}.")
         for state, found in epochs.items()
     ]
-
-
-def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the table of metrics, as texts."""
-    rows = []
-    for metric in metrics_shown("evaluation"):
-        values = {which: metric_value(result[which], metric) for which in ("untrained", "trained") if which in result}
-        if values["trained"] is not None:
-            texts: dict[str, str | None] = {w: None if v is None else metric.text(v) for w, v in values.items()}
-            rows.append({"title": metric.heading, **texts})
-    return rows
 
 
 def _charts() -> list[dict[str, Any]]:

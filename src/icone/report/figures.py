@@ -50,14 +50,13 @@ STYLE: dict[Any, Any] = {
     "axes.prop_cycle": cycler(color=COLOURS),
     "legend.frameon": False,
     "pdf.fonttype": 42,  # text stays text, as journals ask
-    "savefig.dpi": 300,
     "text.parse_math": False,  # a class name with dollar signs is no formula
     "lines.linewidth": 1.4,
 }
 
 
 @contextmanager
-def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure in the house style that pyplot does not keep, so that a notebook shows it once."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False)
@@ -84,7 +83,7 @@ def plot_history(*runs: Run) -> Figure:
     if len(runs) > 1:
         names = list(dict.fromkeys(name for columns in terms for name in columns))
         return _over_epochs(runs, terms, {name: name.replace("_", " ") for name in names})
-    with _figure(4.2, 2.8) as (figure, [axis]):
+    with new_figure(4.2, 2.8) as (figure, [axis]):
         for i, (name, points) in enumerate(terms[0].items()):
             axis.plot(*zip(*points, strict=True), label=name.replace("_", " "), marker=_marker(points, i), markersize=3)
         axis.set(xlabel="epoch", ylabel="loss")
@@ -111,7 +110,7 @@ def _over_epochs(runs: Sequence[Run], columns: Sequence[Columns], titles: Mappin
     groups = group_seeds(runs)
     shown = [name for name in titles if any(name in column for column in columns)]
     rows = -(-len(shown) // 3)
-    with _figure(7, 2.1 * rows + 0.3 * (len(runs) > 1), rows, 3) as (figure, axes):
+    with new_figure(7, 2.1 * rows + 0.3 * (len(runs) > 1), rows, 3) as (figure, axes):
         for axis, name in zip(axes, shown, strict=False):
             for i, group in enumerate(groups):
                 members = [columns[runs.index(run)].get(name, []) for run in group.runs]
@@ -147,7 +146,7 @@ def _with_group(runs: Sequence[Run]) -> Iterator[tuple[Run, str, int, bool]]:
 
 def plot_spectrum(*runs: Run) -> Figure:
     """Singular values of the standardised features, relative to the largest; seeds share a colour."""
-    with _figure(4.2, 2.8) as (figure, [axis]):
+    with new_figure(4.2, 2.8) as (figure, [axis]):
         for run, name, i, is_first in _with_group(runs):
             for which, dash in (("untrained", ":"), ("trained", "-")):
                 if which in (result := _result(run)):
@@ -164,7 +163,7 @@ def plot_spectrum(*runs: Run) -> Figure:
 
 def plot_plane(*runs: Run) -> Figure:
     """Alignment against uniformity: while training, and at the end; seeds share a colour."""
-    with _figure(3.6, 3) as (figure, [axis]):
+    with new_figure(3.6, 3) as (figure, [axis]):
         for run, name, i, is_first in _with_group(runs):
             colour, history, result = COLOURS[i % len(COLOURS)], history_columns(run)["geometry"], _result(run)
             if "alignment" in history:
@@ -324,16 +323,17 @@ def save_figures(
             if names:
                 raise
             continue  # of all figures, those without data are left out
-        written += _save(figure, Path(folder) / name)
+        written += save_figure(figure, Path(folder) / name)
     return written
 
 
-def _save(figure: Figure, path: Path) -> list[Path]:
+def save_figure(figure: Figure, path: Path, dpi: int = 300) -> list[Path]:
+    """Write a figure as PDF and PNG under a path without suffix."""
     targets = [path.with_name(f"{path.name}.{suffix}") for suffix in ("pdf", "png")]
     for target in targets:
         with replacing(target) as temporary, warnings.catch_warnings(), plt.rc_context(STYLE):
             warnings.filterwarnings("ignore", "Glyph")  # a class name in a script that the font lacks
-            figure.savefig(temporary, format=target.suffix[1:])
+            figure.savefig(temporary, format=target.suffix[1:], dpi=dpi)
     return targets
 
 

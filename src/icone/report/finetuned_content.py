@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 from collections.abc import Callable
 from typing import Any
 
-from icone.api.finetune_table import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences
-from icone.api.predict import read_json, read_record
+from icone.api.predict import read_record
+from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences
 from icone.config import FinetuneConfig
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, metric_value
@@ -27,7 +26,7 @@ def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
     """The page's data of one folder of `icone finetune`, which must be finished."""
     if not (run.folder / "result.json").is_file():
         raise InputError(f"{run.folder} is not finished: give `icone finetune` the same words and --resume first")
-    record, result = read_record(run.folder), read_json(run.folder / "result.json")
+    record, result = read_record(run.folder), run.read_json("result.json")
     data = result["data"]
     return {
         "name": name,
@@ -65,9 +64,7 @@ def _interval(found: dict[str, Any], text: Callable[[float], str]) -> str:
 
 def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
     """A chart for every quantity, with [epoch, value] of every network and the epoch that was kept."""
-    lines = (run.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    charts = []
+    rows, charts = run.history, []
     for key, title in CURVES.items():
         networks = [
             {

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from icone.api.run_data import open_run_data
-from icone.config import is_object
+from icone.config import is_object, with_given
 from icone.data import Dataset, Preparation, open_source
 from icone.errors import InputError
 from icone.evaluation.duplicates import Bits, perceptual_hash
@@ -92,10 +92,10 @@ def _images(
     run: Run, samples: Samples, preparation: Preparation, data: Any, data_root: Path | None, rows: Iterable[int]
 ) -> Iterator[Tensor]:
     """Prepared samples of these rows, one at a time."""
-    config = dataclasses.replace(run.config, labels=None, data_root=data_root or run.config.data_root)
+    config = dataclasses.replace(run.config, labels=None, label_column=(), group_column=None)
+    config = with_given(config, data_root=data_root)
     datasets: dict[str, Dataset] = {}
     position: dict[tuple[str, str], int] = {}
-    config = dataclasses.replace(config, label_column=(), group_column=None)
     external = str(((run.result or {}).get("data") or {}).get("external_test"))
     for split in set(samples.splits):
         if split != "external":

@@ -1,10 +1,21 @@
-"""`icone report`: one page about one run, or about several side by side."""
+"""`icone report`: one page about one run, or about several side by side.
+
+It is one HTML file that opens from disk and needs no network: style, plotting library, data and script inside. File
+names, labels and table columns are untrusted text. They travel as JSON in a script element that is never executed, with
+every character escaped that could end it; the script puts them on the page as text only; and the page's own policy
+forbids any script but ours, and any connection.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
+import json
+import re
 from collections.abc import Sequence
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +26,25 @@ from rich.text import Text
 from icone.api.build import memory_errors
 from icone.api.evaluate import evaluate
 from icone.api.run_data import check_moved, open_run_data
-from icone.errors import InputError
+from icone.config import with_given
+from icone.errors import InputError, optional
+from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import DrawnMemory, run_content
 from icone.report.finetuned_content import finetuned_content
-from icone.report.group_content import group_content
-from icone.report.page import page
 from icone.run import Run, refuse_own_file, write_text
-from icone.seeds import expand_seeds, group_seeds, run_names
+from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
 from icone.terminal import Terminal, printable_lines
 from icone.validation import check_arguments, check_target
+
+with optional("report", "icone report"):
+    from plotly.offline import get_plotlyjs
+
+ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+SCRIPTS = (
+    "base.js", "verdict.js", "pictures.js", "charts.js", "map.js", "tables.js", "probes.js", "finetuned.js", "main.js",
+)  # fmt: skip
 
 
 @check_arguments
@@ -103,5 +123,102 @@ def ensure_evaluated(run: Run, data: Any, data_root: Path | None, cache: str | N
         evaluate(run, data=data, data_root=data_root, cache=cache, console=console)
     elif data is not None:
         config = dataclasses.replace(run.config, labels=None, label_column=(), group_column=None)
-        config = dataclasses.replace(config, data_root=data_root or config.data_root, cache=cache or config.cache)
+        config = with_given(config, data_root=data_root, cache=cache)
         check_moved(run, open_run_data(run.folder, config, data), config, console)
+
+
+def group_content(groups: Sequence[SeedGroup], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Every group with the positions of its runs on the page, the means of their metrics and of their classes."""
+    contents = []
+    for group in groups:
+        results = [run.result or {} for run in group.runs]
+        metrics = [{"title": metric.heading, **texts} for metric, texts in metric_texts(results)]
+        contents.append(
+            {
+                "name": group.name,
+                "runs": [runs.index(run) for run in group.runs],
+                "metrics": metrics,
+                "classes": _classes(results) if len(results) > 1 else [],
+            }
+        )
+    return contents
+
+
+def _classes(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean ± standard deviation of the share of every class that the linear probe gets right."""
+    found = [result["trained"].get("linear_probe") for result in results]
+    probes = [probe for probe in found if probe is not None]
+    if len(probes) < len(results):
+        return []
+    shared = [name for name in probes[0]["classes"] if all(name in probe["per_class"] for probe in probes)]
+    before = [result.get("untrained", {}).get("linear_probe") or {"per_class": {}} for result in results]
+    text = METRICS["linear_probe"].mean_text
+    rows = []
+    for name in shared:
+        old = [probe["per_class"][name] for probe in before if name in probe["per_class"]]
+        rows.append(
+            {
+                "name": name,
+                "trained": text([probe["per_class"][name] for probe in probes]),
+                "untrained": text(old) if len(old) == len(results) else "–",
+            }
+        )
+    return rows
+
+
+def page(content: dict[str, Any]) -> str:
+    """The whole page for `content`: {"title": …, "runs": [one `run_content` each]}.
+
+    With the kind "fine-tuning" the runs are one `finetuned_content` each.
+    """
+    script, plotting = _script(), get_plotlyjs()
+    content = share_sheets(content)
+    parts = {
+        "policy": _policy([plotting, script]),
+        "style": _asset("page.css"),
+        "plotly": plotting,
+        "data": embed_json(content),
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
+
+
+def share_sheets(content: dict[str, Any]) -> dict[str, Any]:
+    """The same content with the thumbnails of all runs in one list: runs of the same samples share theirs."""
+    sheets: list[Any] = []
+    runs = []
+    for run in content["runs"]:
+        if (own := run.get("map", {}).get("thumbnails")) is not None:
+            if own not in sheets:
+                sheets.append(own)
+            run = {**run, "map": {**run["map"], "thumbnails": sheets.index(own)}}
+        runs.append(run)
+    return {**content, "runs": runs, "sheets": sheets}
+
+
+def embed_json(content: Any) -> str:
+    """JSON that can stand inside a script element whatever its strings hold; plain ASCII.
+
+    >>> embed_json({"id": "</script><!--"})
+    '{"id":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
+    """
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return re.sub("[<>&\u2028\u2029]", lambda match: ESCAPES[match[0]], text)
+
+
+def _policy(scripts: list[str]) -> str:
+    """Only these scripts run, nothing is fetched. The plotting library compiles its WebGL code at run time (eval)."""
+    allowed = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _script() -> str:
+    """The page's own script: the parts share one scope, and nothing of it is global."""
+    return '"use strict";\n(() => {\n' + "".join(_asset(name) for name in SCRIPTS) + "})();\n"
+
+
+def _asset(name: str) -> str:
+    return (files("icone.report") / "assets" / name).read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from icone.data import DIGEST_VERSION
 from icone.errors import InputError
@@ -60,8 +60,13 @@ class SavedState(StateBook):
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors below a prefix, without it."""
-        start = prefix + "/"
-        return {name[len(start) :]: t for name, t in self.tensors.items() if name.startswith(start)}
+        return below(self.tensors, prefix)
+
+
+def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix and a slash, without the two."""
+    start = prefix + "/"
+    return {name[len(start) :]: t for name, t in tensors.items() if name.startswith(start)}
 
 
 def save_state(run: Run, step: TrainStep, book: StateBook) -> None:
@@ -135,15 +140,11 @@ def _check_version(run: Run) -> None:
 def restore(step: TrainStep, saved: SavedState) -> None:
     """Continue exactly where `saved` was taken."""
     _check_fits(step, saved)
-    device = step.count.device
     load_method_state(step, saved.part("method"))
     load_optimizer_state(step, saved.part("optimizer"))
     step.meter.load(saved.part("meter"), saved.terms)
     step.count.fill_(saved.step)
-    random = saved.part("random")
-    torch.set_rng_state(random["cpu"])
-    if device.type == "cuda" and "cuda" in random:
-        torch.cuda.set_rng_state(random["cuda"], device)
+    set_random_states(saved.part("random"), step.count.device)
 
 
 def restore_extended(step: TrainStep, saved: SavedState, rows: list[int | None]) -> None:
@@ -193,7 +194,7 @@ def _tensors(step: TrainStep) -> dict[str, Tensor]:
         **{f"method/{name}": t for name, t in _method_state(step).items()},
         **{f"optimizer/{name}": t for name, t in optimizer_state(step).items()},
         **{f"meter/{name}": t for name, t in step.meter.state().items()},
-        **{f"random/{name}": t for name, t in _random_state(step.count.device).items()},
+        **{f"random/{name}": t for name, t in random_states(step.count.device).items()},
     }
 
 
@@ -210,21 +211,28 @@ def load_method_state(step: TrainStep, tensors: dict[str, Tensor]) -> None:
 
 def optimizer_state(step: TrainStep) -> dict[str, Tensor]:
     """The optimizer's tensors as `parameter name/entry`, with the rows of all ranks."""
-    names = {id(p): name for name, p in step.method.named_parameters()}
-    shares = _shares(step)
-    return {
-        f"{names[id(p)]}/{key}": _whole(t, shares.get(names[id(p)]))
-        for p, entries in step.optimizer.state.items()
-        for key, t in entries.items()
-    }
+    shares, moments = _shares(step), named_moments(step.method, step.optimizer)
+    return {key: _whole(t, shares.get(key.rsplit("/", 1)[0])) for key, t in moments.items()}
 
 
 def load_optimizer_state(step: TrainStep, tensors: dict[str, Tensor]) -> None:
-    parameters = dict(step.method.named_parameters())
     shares = _shares(step)
+    own = {key: _own(t, shares.get(key.rsplit("/", 1)[0])) for key, t in tensors.items()}
+    load_moments(step.method, step.optimizer, own)
+
+
+def named_moments(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The tensors that an optimizer keeps about the parameters of a network, as `parameter name/entry`."""
+    names = {id(p): name for name, p in network.named_parameters()}
+    return {f"{names[id(p)]}/{key}": t for p, entries in optimizer.state.items() for key, t in entries.items()}
+
+
+def load_moments(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put back what `named_moments` gave."""
+    parameters = dict(network.named_parameters())
     for key, tensor in tensors.items():
         name, entry = key.rsplit("/", 1)
-        step.optimizer.state[parameters[name]][entry].copy_(_own(tensor, shares.get(name)))
+        optimizer.state[parameters[name]][entry].copy_(tensor)
 
 
 def _shares(step: TrainStep) -> dict[str, Share]:
@@ -249,8 +257,16 @@ def _own(tensor: Tensor, share: Share | None) -> Tensor:
     return tensor if share is None or tensor.dim() == 0 else tensor[share.start : share.stop]
 
 
-def _random_state(device: torch.device) -> dict[str, Tensor]:
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """The random states of the CPU and of this device, by kind."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
     return state
+
+
+def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+    """Put back what `random_states` gave; a state of another kind of device may lack that of a GPU."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

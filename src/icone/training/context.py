@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
 
 class RunContext:
@@ -51,13 +50,6 @@ class RunContext:
         """Wait until everything is done that was begun in this context."""
         if self.device.type == "cuda":
             self.stream.synchronize()
-
-    def random_state(self) -> Tensor:
-        """The random state of the run; to be called inside `context.active()`."""
-        return self._generator.get_state()
-
-    def set_random_state(self, state: Tensor) -> None:
-        self._generator.set_state(state)
 
     def replace_generator(self) -> None:
         """Replace the generator, which a failed capture leaves unusable; its random state is to be set after."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from icone.config import TrainingConfig
-from icone.encoders.layer_depth import layer_depths
+from icone.encoders.regions import layer_depths
 from icone.methods import Method
 from icone.recipe import FROM_NOTHING, ContinuedSettings, adamw_settings, parameter_groups
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from rich.console import Console, RenderableType
 from rich.progress import Progress, TaskID
 
+from icone.terminal import say
 from icone.training.bar_line import BarLine, Details
 
 
@@ -40,9 +40,7 @@ class Display(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @abstractmethod
@@ -117,7 +115,7 @@ class RichDisplay(Display):
         self.progress.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True, markup=False)
 
     def note(self, text: str) -> None:
-        self.progress.console.print(f"note: {text}", highlight=False, soft_wrap=True, markup=False)
+        say(self.progress.console, f"note: {text}")
 
     def close(self) -> None:
         self.progress.stop()
@@ -171,7 +169,7 @@ class PlainDisplay(Display):
 
     def _say(self, text: str) -> None:
         self.spoke = time.monotonic()
-        self.console.print(self.prefix + text, highlight=False, soft_wrap=True, markup=False)
+        say(self.console, self.prefix + text)
 
 
 class ProgressBar:
@@ -205,16 +203,14 @@ class ProgressBar:
                 self._bar.update(self._task, completed=done, total=total, texts=(f"{done:,}/{total:,}", ""))
             else:
                 left = format_seconds((now - self._began) / max(done, 1) * (total - done))
-                self._console.print(f"{what}: {done:,}/{total:,}, {left} left", highlight=False, soft_wrap=True)
+                say(self._console, f"{what}: {done:,}/{total:,}, {left} left")
 
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

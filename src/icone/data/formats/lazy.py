@@ -41,8 +41,6 @@ class LazyImage:
         offsets: Mapping[str, float] | None = None,
         unit: str | None = None,
         names: tuple[str, ...] = (),
-        is_colour: bool | None = None,
-        coarser: Sequence[LazyImage] = (),
     ) -> None:
         self._array, self._axes = array, axes
         self.spatial = spatial or _spatial(array.shape, axes)
@@ -55,8 +53,8 @@ class LazyImage:
         self.offsets = tuple(float((offsets or {}).get(name, 0.0)) for name in self.spatial)
         self.unit = unit
         self.names = names if len(names) == self.channels else ()
-        self.is_colour = colour_by_names(self.names) if is_colour is None else is_colour
-        self.coarser = tuple(coarser)
+        self.is_colour = colour_by_names(self.names)
+        self.coarser: tuple[LazyImage, ...] = ()
         """The same image at lower resolutions, where the file has them."""
 
     @property
@@ -105,7 +103,7 @@ def _spatial(shape: Sequence[int], axes: str) -> str:
 
 
 class RawArray:
-    """An array that lies in a file in C order, without compression; regions are read, not mapped.
+    """An array that lies in a file in C order, without compression; rows and regions are read, not mapped.
 
     Pages of a mapped file would count as memory of this process, and a mapped file that is cut would end it.
     """
@@ -117,8 +115,13 @@ class RawArray:
         self._file = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
 
-    def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        spans = [range(n)[part] for part, n in zip(index, self.shape, strict=True)]
+    def __getitem__(self, index: int | slice | tuple[slice, ...]) -> Array:
+        """A row, a range of rows, or a region."""
+        if not isinstance(index, (slice, tuple)):
+            (row,) = self[index : index + 1]
+            return np.asarray(row)
+        parts = index if isinstance(index, tuple) else (index, *(slice(None) for _ in self.shape[1:]))
+        spans = [range(n)[part] for part, n in zip(parts, self.shape, strict=True)]
         out: Array = np.empty([len(span) for span in spans], self.dtype)
         axis = len(spans) - 1  # from here on the elements of a region lie together in the file
         while axis > 0 and len(spans[axis]) == self.shape[axis]:

@@ -188,8 +188,8 @@ def open_npy(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
     header, is_fortran_order, offset = npy_file_header(path)
     letters = axis_letters(header.shape, axes)
     if is_fortran_order:  # the same numbers as an array of the reversed shape in C order
-        return LazyImage(RawArray(path, offset, header.shape[::-1], header.dtype), letters[::-1])
-    return LazyImage(RawArray(path, offset, header.shape, header.dtype), letters)
+        header, letters = header._replace(shape=header.shape[::-1]), letters[::-1]
+    return LazyImage(RawArray(path, offset, *header), letters)
 
 
 class NpyFile:
@@ -206,33 +206,7 @@ class NpyFile:
             way_out = "save it in C order, by numpy.ascontiguousarray, which is read piece by piece"
             check_fits(header.nbytes, f"{self._path}, which is in Fortran order,", way_out)
             return load_numpy(self._path)
-        return NpyRows(self._path, header, self._offset)
-
-
-class NpyRows:
-    """The rows of an .npy, read when asked for: one, or a range of them.
-
-    They are not mapped into memory: a mapped file that is cut would end the process by a signal.
-    """
-
-    def __init__(self, path: Path, header: Header, offset: int) -> None:
-        self._path = path
-        self._header = header
-        self._offset = offset
-
-    def __getitem__(self, at: int | slice) -> Array:
-        if not isinstance(at, slice):
-            (row,) = self[at : at + 1]
-            return np.asarray(row)
-        count, *shape = self._header.shape
-        start, stop, step = at.indices(count)
-        assert step == 1
-        rows: Array = np.empty((stop - start, *shape), self._header.dtype)
-        with self._path.open("rb") as file:
-            file.seek(self._offset + start * (self._header.nbytes // count))
-            if file.readinto(rows.reshape(-1).view(np.uint8).data) < rows.nbytes:
-                raise InputError("the file has become shorter since it was opened")
-        return rows
+        return RawArray(self._path, self._offset, *header)
 
 
 class NpzFile:
@@ -254,7 +228,7 @@ class NpzFile:
                 with archive.open(member) as file:
                     _, is_fortran_order, offset = read_npy_header(file)
             if not is_fortran_order and member.compress_type == zipfile.ZIP_STORED:
-                return NpyRows(self._path, header, _content_offset(self._path, member) + offset)
+                return RawArray(self._path, _content_offset(self._path, member) + offset, *header)
             if not is_fortran_order:
                 return StreamedRows(self._path, member.filename, header)
         check_fits(header.nbytes, f"the array {key} of {self._path}", WAY_OUT)
@@ -330,7 +304,7 @@ class StreamedRows:
 class CheckedRows:
     """An array (N, …) that `write_rows` wrote, in an open file; a row is checked when it is first read.
 
-    `about` has its `shape`, its `dtype` and the `checksums` of its rows. Rows are read, not mapped, as in `NpyRows`.
+    `about` has its `shape`, its `dtype` and the `checksums` of its rows. Rows are read, not mapped, as in `RawArray`.
     """
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:

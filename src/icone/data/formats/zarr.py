@@ -23,8 +23,7 @@ class ZarrFile:
     """A Zarr array, or a group of them; rows are read piece by piece."""
 
     def __init__(self, path: Path) -> None:
-        opened = _open(path)
-        self._arrays = {"array": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+        self._arrays = _arrays(_open(path))
         self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
 
     def load(self, key: str) -> Any:
@@ -40,8 +39,7 @@ def read_zarr(path: Path, axes: str | None = None) -> Sample:
     opened = _open(path)
     about = _image(opened)
     if about is None:
-        arrays = {"array": opened} if hasattr(opened, "shape") else dict(opened.arrays())
-        return bare_sample(np.asarray(arrays[pick_key(sorted(arrays))][...]), axes)
+        return bare_sample(np.asarray(_plain_array(opened)[...]), axes)
     named = [axis if isinstance(axis, dict) else {"name": axis} for axis in about["axes"]]
     level = about["datasets"][0]
     array, stored = np.asarray(opened[level["path"]][...]), "".join(str(axis["name"]).upper() for axis in named)
@@ -70,8 +68,7 @@ def open_zarr(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
     opened = _open(path / key)
     about = _image(opened)
     if about is None:
-        arrays = {"array": opened} if hasattr(opened, "shape") else dict(opened.arrays())
-        array = arrays[pick_key(sorted(arrays))]
+        array = _plain_array(opened)
         return LazyImage(array, axis_letters(array.shape, axes))
     stored = "".join(str(axis["name"] if isinstance(axis, dict) else axis).upper() for axis in about["axes"])
     units = {
@@ -101,13 +98,7 @@ def zarr_header(path: Path) -> Header:
     """What the array that is read declares."""
     opened = _open(path)
     about = _image(opened)
-    if about is not None:
-        array: Any = opened[about["datasets"][0]["path"]]
-    elif hasattr(opened, "shape"):
-        array = opened
-    else:
-        arrays = dict(opened.arrays())
-        array = arrays[pick_key(sorted(arrays))]
+    array = _plain_array(opened) if about is None else opened[about["datasets"][0]["path"]]
     return Header(array.shape, np.dtype(array.dtype))
 
 
@@ -132,6 +123,17 @@ def _open(path: Path) -> Any:
     return zarr.open(str(path), mode="r")
 
 
+def _arrays(opened: Any) -> dict[str, Any]:
+    """The arrays of a group by name, or the one that was opened."""
+    return {"array": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+
+
+def _plain_array(opened: Any) -> Any:
+    """The array with the data, where nothing says what its axes are."""
+    arrays = _arrays(opened)
+    return arrays[pick_key(sorted(arrays))]
+
+
 def _metadata(group: Any) -> Any:
     """The attributes of OME; version 0.5 has them under a name of their own."""
     return group.attrs.get("ome", group.attrs)
@@ -151,9 +153,8 @@ def _channel_names(group: Any) -> tuple[str, ...]:
 
 def _steps(axes: list[dict[str, Any]], level: dict[str, Any]) -> dict[str, float]:
     """Millimetres along every axis of space that has a unit."""
-    scales = [t["scale"] for t in level.get("coordinateTransformations", ()) if t.get("type") == "scale"]
     found = {}
-    for axis, step in zip(axes, scales[0] if scales else [], strict=False):
+    for axis, step in zip(axes, _transformation(level, "scale"), strict=False):
         unit = str(axis.get("unit", ""))
         if axis.get("type") == "space" and unit in UNITS:
             found[str(axis["name"]).upper()] = float(step) * millimetres(UNITS[unit])

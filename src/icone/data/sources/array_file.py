@@ -6,7 +6,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -18,7 +18,7 @@ from icone.data.formats.npy import PICKLED, pick_key
 from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
-from icone.data.sources.base import Array, Sample, Source, checked
+from icone.data.sources.base import Array, Counted, Sample, Source, checked, uncounted
 from icone.data.sources.objects import Arrangement, label_texts, numbered_ids
 from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
@@ -119,11 +119,7 @@ class ArraySource(Source):
             return self._array
 
     def digests(
-        self,
-        positions: Sequence[int],
-        memory: DigestMemory,
-        workers: int = 2,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, positions: Sequence[int], memory: DigestMemory, workers: int = 2, progress: Counted = uncounted
     ) -> list[str]:
         """A digest per row, so that an array may grow; rows are read in pieces, each by one thread."""
         try:
@@ -132,7 +128,7 @@ class ArraySource(Source):
             raise InputError(f"cannot read {self._path}: {one_line(error)}") from error
 
     def _row_digests(
-        self, positions: Sequence[int], memory: DigestMemory, workers: int, progress: Callable[[int, int], None]
+        self, positions: Sequence[int], memory: DigestMemory, workers: int, progress: Counted
     ) -> list[str]:
         stamp = stamp_files(self.files())
         place = f"{os.path.abspath(self._path)} {self._key}"

@@ -23,6 +23,13 @@ from icone.data.targets import Task
 from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError, one_line, printable
 
+Counted = Callable[[int, int], None]
+"""Called with how many samples are done, and how many there are."""
+
+
+def uncounted(done: int, total: int) -> None:
+    """Nobody wants to know."""
+
 
 class Recall:
     """Samples that were read once and will be read once more, up to a number of bytes; threads share it."""
@@ -167,11 +174,7 @@ class Source(ABC):
         return digest.hexdigest()
 
     def digests(
-        self,
-        positions: Sequence[int],
-        memory: DigestMemory,
-        workers: int = 2,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, positions: Sequence[int], memory: DigestMemory, workers: int = 2, progress: Counted = uncounted
     ) -> list[str]:
         """A digest of the whole content of each sample; `memory` knows those of files that have not changed."""
         found: list[str] = []

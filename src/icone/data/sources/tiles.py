@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ from icone.data.formats.registry import ARRAY_FORMATS, FORMATS, quiet_readers, s
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.memory import check_fits
-from icone.data.sources.base import Sample, Source
+from icone.data.sources.base import Counted, Sample, Source, uncounted
 from icone.data.sources.folder import FoundSample, Patterns, find_sample, find_samples
 from icone.errors import InputError, one_line
 from icone.validation import user_path
@@ -139,11 +139,7 @@ class TilesSource(Source):
         return Header((one.image.channels, *(one.tile,) * self.spatial_dims), one.image.dtype).working_bytes
 
     def digests(
-        self,
-        positions: Sequence[int],
-        memory: DigestMemory,
-        workers: int = 2,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, positions: Sequence[int], memory: DigestMemory, workers: int = 2, progress: Counted = uncounted
     ) -> list[str]:
         """A digest of every tile from that of its file."""
         for number in sorted({int(self.image_of[position]) for position in positions} - self._digests.keys()):

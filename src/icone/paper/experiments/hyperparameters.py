@@ -11,8 +11,7 @@ from icone.encoders import DEFAULT_FEATURES
 from icone.methods import METHODS, chosen_options
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.paper.experiments.base import Experiment, Presentation, Scene
-from icone.paper.printed import read_printed
-from icone.paper.tables import PaperTable
+from icone.paper.tables import PaperTable, read_printed
 
 
 def _present(scene: Scene) -> Presentation:
