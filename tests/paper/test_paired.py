@@ -26,9 +26,9 @@ def runs_of(accuracy: float, seeds: int = 3, *, samples: int = SAMPLES, seed: in
 
 def balanced(runs: pd.DataFrame) -> float:
     scores = []
-    for row in runs.itertuples():
-        truth = np.array(row.test_labels.split(), dtype=int)
-        scores.append(balanced_accuracy_score(truth, np.where(np.array(list(row.right_linear_probe)) == "1", truth, 2)))
+    for labels, marks in zip(runs["test_labels"], runs["right_linear_probe"], strict=True):
+        truth = np.array(labels.split(), dtype=int)
+        scores.append(balanced_accuracy_score(truth, np.where(np.array(list(marks)) == "1", truth, 2)))
     return float(np.mean(scores))
 
 

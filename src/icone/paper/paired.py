@@ -115,4 +115,4 @@ def _needed(per_seed: FloatArray) -> int | None:
     """n with SURE · sd / √n ≤ |mean|."""
     if len(per_seed) < 2 or per_seed.mean() == 0:
         return None
-    return max(1, math.ceil((SURE * per_seed.std(ddof=1) / abs(per_seed.mean())) ** 2))
+    return max(1, math.ceil((SURE * float(per_seed.std(ddof=1)) / abs(float(per_seed.mean()))) ** 2))
