@@ -79,8 +79,8 @@ def train(settings: dict[str, Any], device: str, probe_every: int) -> Trained:
         )
         rows, weights = run.history, run.trained_weights()
     probed = [row["probe"]["instances"] for row in rows if "probe" in row]
-    seconds = (sum(row.get(clock, 0.0) for row in rows) for clock in ("seconds", "probe_seconds"))
-    return Trained(*seconds, probed=max(probed, default=0), weights=weights)
+    training, probing = (sum(row.get(clock, 0.0) for row in rows) for clock in ("seconds", "probe_seconds"))
+    return Trained(training, probing, max(probed, default=0), weights)
 
 
 def side_by_side(settings: dict[str, Any], device: str, repeats: int) -> list[str]:
