@@ -173,7 +173,7 @@ def test_ids_come_back_from_a_csv_for_spreadsheets(tmp_path: Path, name: str) ->
 
 
 def test_missing_or_binary_table(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the table"):
+    with pytest.raises(InputError, match="there is no table"):
         read_labels(tmp_path / "none.csv", IDS)
     (tmp_path / "labels.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="cannot read the table"):
