@@ -303,26 +303,26 @@ def user_path(path: str | Path) -> Path:
         raise InputError(f"cannot find the home folder in {path}: there is no such user") from error
 
 
-def check_target(path: Path, flag: str = "out") -> None:
-    """Refuse, before any work, a file that could not be written in the end."""
+def check_target(path: Path, flag: str = "--out") -> None:
+    """Refuse, before any work, a file that could not be written in the end; `flag` is where another can be given."""
     if path.is_dir():
-        raise InputError(f"cannot write {path}: it is a folder; give the name of a file with --{flag}")
+        raise InputError(f"cannot write {path}: it is a folder; give the name of a file with {flag}")
     if path.exists() and not path.is_file():  # a device, a pipe: a new file would take its place
-        raise InputError(f"cannot write {path}: it is no ordinary file; choose another --{flag}")
+        raise InputError(f"cannot write {path}: it is no ordinary file; choose another {flag}")
     check_folder(path.parent, flag)
 
 
-def check_folder(folder: Path, flag: str = "out") -> None:
+def check_folder(folder: Path, flag: str = "--out") -> None:
     """Refuse, before any work, a folder that could not be made or written to in the end."""
     place = folder.absolute()
     while not os.path.lexists(place):
         place = place.parent
     if not place.is_dir():
         loop = "a link that leads nowhere" if place.is_symlink() else "a file"
-        raise InputError(f"cannot write {folder}: {place} is {loop}; choose another --{flag}")
+        raise InputError(f"cannot write {folder}: {place} is {loop}; choose another {flag}")
     try:
         tempfile.TemporaryFile(dir=place).close()  # more than rights can refuse: a read-only disk, /proc
     except PermissionError as error:
-        raise InputError(f"no permission to write in {place}: choose another --{flag}") from error
+        raise InputError(f"no permission to write in {place}: choose another {flag}") from error
     except OSError as error:
-        raise InputError(f"cannot write in {place} ({one_line(error)}): choose another --{flag}") from error
+        raise InputError(f"cannot write in {place} ({one_line(error)}): choose another {flag}") from error

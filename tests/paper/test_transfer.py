@@ -158,5 +158,7 @@ def test_after_an_import_nothing_is_run_again(
     assert kept["smoke"]
     assert main(["paper", "import", "--store", there]) == 2
     assert main(["paper", "export", file, "--store", str(tmp_path / "nowhere")]) == 2
+    assert main(["paper", "export", str(tmp_path), "--store", here]) == 2
+    assert "give the name of a file with FILE" in capsys.readouterr().err
     assert main(["paper", "import", str(tmp_path), "--store", there]) == 2
     assert "is not a store" in capsys.readouterr().err

@@ -45,7 +45,7 @@ class PaperExport:
         from icone.paper.transfer import export_runs
         from icone.validation import check_target
 
-        check_target(self.file)
+        check_target(self.file, "FILE")
         store = Store(self.store)
         runs, features, size = export_runs(store, self.file, features=self.features)
         say_notes(store, console)
