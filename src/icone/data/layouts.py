@@ -6,10 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from icone.data.formats.registry import suffix_of
 from icone.data.labels import SPLITS
 
+Found = TypeVar("Found")
 FOLDER_SPLITS = SPLITS | {"imagestr": "train", "imagests": "test"}
 """The folders of splits, those of the Medical Segmentation Decathlon and of nnU-Net too."""
 LABEL_FOLDERS = frozenset(("labelstr", "labelsts"))
@@ -85,6 +87,19 @@ def splits_from_folders(ids: Sequence[str]) -> tuple[tuple[str, ...] | None, lis
     if "" in found or "train" not in found:
         return None, list(ids)
     return found if len(set(found)) > 1 else None, [rest for _, _, rest in parts]
+
+
+def without_segmentations(samples: dict[str, Found]) -> tuple[dict[str, Found], list[str]]:
+    """What was found, by id, without `labelsTr` and `labelsTs` where `imagesTr` lies beside; and a note about them.
+
+    >>> without_segmentations({"imagesTr/1.nii": 1, "labelsTr/1.nii": 2})[0]
+    {'imagesTr/1.nii': 1}
+    """
+    folders = {name.partition("/")[0].lower() for name in samples}
+    if "imagestr" not in folders or not folders & LABEL_FOLDERS:
+        return samples, []
+    kept = {name: one for name, one in samples.items() if name.partition("/")[0].lower() not in LABEL_FOLDERS}
+    return kept, [f"{len(samples) - len(kept)} segmentations in labelsTr and labelsTs are left out"]
 
 
 def split_note(ids: Sequence[str]) -> str:

@@ -16,7 +16,13 @@ from icone.data.formats.base import Format, Header
 from icone.data.formats.lazy import LazyImage
 from icone.data.formats.registry import FORMATS, find_format, quiet_readers, sample_suffixes, suffix_of
 from icone.data.identity import DigestMemory, content_digest
-from icone.data.layouts import LABEL_FOLDERS, labels_from_folders, sequence_note, split_note, splits_from_folders
+from icone.data.layouts import (
+    labels_from_folders,
+    sequence_note,
+    split_note,
+    splits_from_folders,
+    without_segmentations,
+)
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
@@ -151,15 +157,6 @@ class FolderSource(FolderFiles):
         self.assigned = assigned
         self.left_out = tuple(found.left_out)
         self.notes = (*found.notes, *notes, *filter(None, [split_note(list(samples)), sequence_note(below)]))
-
-
-def without_segmentations(samples: dict[str, FoundSample]) -> tuple[dict[str, FoundSample], list[str]]:
-    """Samples by id without those of `labelsTr` and `labelsTs`, where `imagesTr` lies beside; and a note about them."""
-    folders = {name.partition("/")[0].lower() for name in samples}
-    if "imagestr" not in folders or not folders & LABEL_FOLDERS:
-        return samples, []
-    kept = {name: one for name, one in samples.items() if name.partition("/")[0].lower() not in LABEL_FOLDERS}
-    return kept, [f"{len(samples) - len(kept)} segmentations in labelsTr and labelsTs are left out"]
 
 
 class Patterns(NamedTuple):
