@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from icone import cuda
 from icone.api.build import (
@@ -31,7 +31,7 @@ from icone.api.build import (
     own_randomness,
     pick_device,
 )
-from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
+from icone.api.embed import CALIBRATION_SEED, extract_with_progress, load_encoder, untrained_encoder
 from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
 from icone.api.partition import GEOMETRY_ONLY, EvaluationData
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
@@ -40,6 +40,7 @@ from icone.config import FinetuneConfig, to_json
 from icone.data import Dataset
 from icone.data.targets import TaskSetting
 from icone.encoders import check_batch_norm
+from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition, Result, run_probes
 from icone.evaluation.comparison import compare_probes
@@ -53,6 +54,7 @@ from icone.nn import convert_batch_norm
 from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
 from icone.run import FINETUNED, Run, remove, write_json, write_tensors, write_text
 from icone.terminal import Terminal, say
+from icone.training.context import kept_random_state
 from icone.training.progress import choose_display
 from icone.validation import check_arguments, check_folder
 
@@ -267,6 +269,8 @@ class _Work:
         """Fine-tune the network of a frozen encoder, which is used up."""
         config, code = self.config, self.parts.code
         assert self.train is not None
+        if freeze < 1:
+            self._calibrate(frozen, freeze)
         features = torch.from_numpy(extract_with_progress(frozen, self.train, 16, self.console))
         network = frozen.encoder.requires_grad_(True).cpu()
         fewest = 1
@@ -310,6 +314,27 @@ class _Work:
             )
         self._write_history(name, progress.history)
         return progress
+
+    def _calibrate(self, frozen: FrozenEncoder, freeze: float) -> None:
+        """Give BatchNorm the statistics that fine-tuning begins with, so that the linear layer starts at what it reads.
+
+        The encoder comes with running statistics of pretraining, of other views and perhaps of few steps. In training
+        a layer normalises by the batch instead, and a linear layer that fits the one does not fit the other.
+        """
+        assert self.train is not None
+        train, device = self.train, next(frozen.parameters()).device
+        views = frozen.views if self.views is None else self.views.to(device)
+        layers = Classifier(frozen.encoder, 1)
+        layers.freeze(freeze)
+
+        def encode(rows: Tensor) -> object:
+            images = train.for_views(rows, 1, CALIBRATION_SEED, 0).to(device)
+            if train.preparation.crops and self.views is None:
+                images = images[:, 0]
+            return frozen.encoder(views.plain(images) if self.views is None else views(images, 1)[:, 0])
+
+        with kept_random_state(device, CALIBRATION_SEED):
+            calibrate_batch_norm(frozen.encoder, calibration_rows(len(train)), encode, layers.frozen)
 
     def _write_history(self, name: str, history: Sequence[dict[str, Any]]) -> None:
         self.rows[name] = [{"network": name, **row} for row in history]

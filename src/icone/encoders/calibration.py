@@ -7,7 +7,7 @@ a function that training never starts from. Calibration gives every layer the st
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -39,14 +39,20 @@ def batch_norm_layers(network: nn.Module) -> list[Layer]:
 
 
 @torch.no_grad()
-def calibrate_batch_norm(network: nn.Module, batches: Iterable[Tensor], encode: Callable[[Tensor], object]) -> None:
+def calibrate_batch_norm(
+    network: nn.Module,
+    batches: Iterable[Tensor],
+    encode: Callable[[Tensor], object],
+    kept: Collection[nn.Module] = (),
+) -> None:
     """Set the running mean and variance of every BatchNorm layer to the average over batches.
 
     `encode` passes a batch through the network. Each layer normalises it by the batch's own mean and variance, as in
     training, while the network is in evaluation mode: nothing random happens inside it, and no state but the running
-    statistics is touched, whatever a kind of BatchNorm does in training. A network without such layers is left alone.
+    statistics is touched, whatever a kind of BatchNorm does in training. Layers in `kept`, and a network without such
+    layers, are left alone.
     """
-    layers = batch_norm_layers(network)
+    layers = [layer for layer in batch_norm_layers(network) if layer not in kept]
     if not layers:
         return
     found: dict[nn.Module, list[Tensor]] = {layer: [] for layer in layers}
