@@ -12,7 +12,8 @@ from icone.methods import method_class
 from icone.run import Run
 from icone.seeds import group_seeds
 from icone.terminal import counted
-from icone.training.progress import format_rank, format_seconds, live_score
+from icone.training.live_score import live_score
+from icone.training.progress import format_rank, format_seconds
 
 WIDTH = 9
 """Of the words before the lines, as in what is said before training."""

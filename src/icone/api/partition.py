@@ -56,9 +56,11 @@ def choose_partition(
     if groups is not None:
         train_groups = {groups[row] for row in parts[0]}
         kept = np.array([row for row in parts[1] if groups[row] not in train_groups], dtype=np.int64)
-        if len(parts[1]) and not len(kept):
+        if shared := len(parts[1]) - len(kept):
+            notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
+        if shared and not len(kept):
             why = (
-                f"no test sample is left: all {len(parts[1])} are of groups whose samples train the probes, such as "
+                f"no test sample is left: all {shared} are of groups whose samples train the probes, such as "
                 f"{groups[parts[1][0]].removeprefix('group ')}"
             )
             if external:
@@ -66,8 +68,6 @@ def choose_partition(
                 raise InputError(f"{why}. {way}")
             way = "Give --group-column at pretraining too, which holds out whole groups, or another test set (--test)"
             return None, f"{why}{GEOMETRY_ONLY}. {way}", notes
-        if shared := len(parts[1]) - len(kept):
-            notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
         parts = parts[0], kept
     partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
     if why := _cannot_probe(partition):
