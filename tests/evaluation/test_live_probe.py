@@ -30,7 +30,8 @@ from icone.report.content import history_columns, live_warnings
 from icone.run import Run
 from icone.training.callbacks import flatten
 from icone.training.checkpoint import load_state
-from icone.training.progress import LIVE_SCORES, PlainDisplay
+from icone.training.live_score import LIVE_SCORES
+from icone.training.progress import PlainDisplay
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians", "subset": 40, "epochs": 3, "features": 8, "seed": 3}
 COLLAPSING: dict[str, Any] = POINTS | {

@@ -78,9 +78,11 @@ def _choose(
     if groups is not None:
         train_groups = {groups[row] for row in parts[0]}
         kept = np.array([row for row in parts[1] if groups[row] not in train_groups], dtype=np.int64)
-        if len(parts[1]) and not len(kept):
+        if shared := len(parts[1]) - len(kept):
+            notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
+        if shared and not len(kept):
             why = (
-                f"no test sample is left: all {len(parts[1])} are of groups whose samples train the probes, such as "
+                f"no test sample is left: all {shared} are of groups whose samples train the probes, such as "
                 f"{groups[parts[1][0]].removeprefix('group ')}"
             )
             if samples.external is not None:
@@ -88,8 +90,6 @@ def _choose(
                 raise InputError(f"{why}. {way}")
             way = "Give --group-column at pretraining too, which holds out whole groups, or another test set (--test)"
             return None, f"{why}{GEOMETRY_ONLY}. {way}", notes
-        if shared := len(parts[1]) - len(kept):
-            notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
         parts = parts[0], kept
     partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
     if why := _cannot_probe(partition):

@@ -16,7 +16,8 @@ from icone.methods import method_class
 from icone.run import Run
 from icone.seeds import group_seeds
 from icone.terminal import counted
-from icone.training.progress import format_rank, format_seconds, live_score
+from icone.training.live_score import live_score
+from icone.training.progress import format_rank, format_seconds
 
 PROBES = {"classification": "linear_probe", "regression": "ridge_probe", "multilabel": "multilabel_probe"}
 """What fine-tuning is compared with."""
