@@ -213,7 +213,8 @@ def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> N
         (one, first), (other, second), *_ = sorted(by_channels.items())
         raise InputError(
             f"the samples differ in their channels: {first} has {one} and {second} has {other}; "
-            "turn all into one kind with --channels gray or --channels rgb"
+            "turn all into one kind with --channels gray or --channels rgb, or leave files such as masks out "
+            "with --exclude"
         )
     odd = next((c for c in by_channels if c not in (1, 3)), None)
     if config.channels != "auto" and odd is not None and source.spatial_dims > 0:

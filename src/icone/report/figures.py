@@ -145,6 +145,13 @@ def _with_group(runs: Sequence[Run]) -> Iterator[tuple[Run, str, int, bool]]:
             yield run, name, colour, number == 0
 
 
+class PlainTicks(LogFormatter):  # type: ignore[misc]
+    """Numbers of a logarithmic axis as 0.1: its own formatter writes TeX, which this style prints as it is."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def plot_spectrum(*runs: Run) -> Figure:
     """Singular values of the standardised features, relative to the largest; seeds share a colour."""
     with _figure(4.2, 2.8) as (figure, [axis]):
@@ -156,7 +163,7 @@ def plot_spectrum(*runs: Run) -> Figure:
                     ranks = np.arange(1, len(values) + 1)
                     axis.semilogy(ranks, values, dash, color=f"C{i}", label=_label(name, which, is_first))
         for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-            ticks(LogFormatter())  # that of a logarithmic axis writes TeX, which this style prints as it is
+            ticks(PlainTicks())
         axis.set(xlabel="rank", ylabel="singular value, relative")
         axis.legend()
     return figure
