@@ -97,8 +97,15 @@ def plot_geometry(*runs: Run) -> Figure:
 
     Epoch 0 is before training.
     """
-    titles = {metric.name: metric.short for metric in metrics_shown("training")}
-    figure = _over_epochs(runs, [_columns(run, "geometry") for run in runs], titles)
+    shown = {metric.name: metric for metric in metrics_shown("training")}
+    columns = [
+        {
+            name: [[epoch, shown[name].scale * value] for epoch, value in points]
+            for name, points in _columns(run, "geometry").items()
+        }
+        for run in runs
+    ]
+    figure = _over_epochs(runs, columns, {name: metric.axis for name, metric in shown.items()})
     counts = sorted({count for run in runs if (count := live_samples(run))})
     if counts:
         most = f" to {counts[-1]}" if len(counts) > 1 else ""
@@ -311,8 +318,7 @@ def save_figures(
     colour, and over epochs with mean and standard deviation. `projection` is that of the map. `data` says
     where the data of the runs is now, and `data_root` where the MedMNIST files are, for the pictures of the gallery.
     """
-    given = [runs] if isinstance(runs, (str, Path, Run)) else runs
-    opened = [Run.open(run.folder) for run in expand_seeds(given)]
+    opened = [Run.open(run.folder) for run in expand_seeds(runs)]
     if not opened:
         raise InputError("figures need at least one run: give its folder")
     check_folder(Path(folder))

@@ -18,7 +18,7 @@ from icone.run import Run
 CURVES = {
     "loss": "Loss of the training samples",
     "val_loss": "Loss of the validation samples",
-    "val_balanced_accuracy": "Balanced accuracy of the validation samples",
+    "val_balanced_accuracy": "Balanced accuracy of the validation samples (%)",
 }
 """Entries of a row of the history that are drawn, and what their charts are called."""
 
@@ -69,10 +69,11 @@ def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in lines]
     charts = []
     for key, title in CURVES.items():
+        scale = 100 if title.endswith("(%)") else 1
         networks = [
             {
                 "name": NETWORKS[network],
-                "points": [[r["epoch"] + 1, r[key]] for r in rows if r["network"] == network and key in r],
+                "points": [[r["epoch"] + 1, scale * r[key]] for r in rows if r["network"] == network and key in r],
                 "kept": result["training"][network]["best_epoch"],
             }
             for network in reversed(NETWORKS)

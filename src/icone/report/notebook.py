@@ -11,7 +11,6 @@ from icone.methods import method_class
 from icone.report.content import live_warnings
 from icone.run import Run
 
-
 STYLE = "text-align: left; vertical-align: top"
 """Of every cell: notebooks put text to the right and break headings."""
 
