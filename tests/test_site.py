@@ -37,7 +37,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     for path in ROOT.iterdir():
         if path.name != "docs":
             (root / path.name).symlink_to(path)
-    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("gallery"))
+    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("gallery", "notebooks"))
     # The builder `dummy` reads all pages and resolves all links, and writes nothing.
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", "-d", "trees", "-D", "plot_gallery=0"]
     built = subprocess.run([sys.executable, *command, "docs", "out"], cwd=root, capture_output=True, text=True)
@@ -109,10 +109,11 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "page", ["labels.md", "fine-tuning.md", "weights-and-export.md", "memory.md", "experiments.md"]
-)
-def test_the_python_of_the_guides(page: str, scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+GUIDES = ("labels.md", "fine-tuning.md", "weights-and-export.md", "memory.md", "experiments.md")
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_python_of_the_guides(page: str, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it stands, on small volumes, with one epoch and on the CPU. A study is made, and `test_own_grid` runs one."""
     monkeypatch.chdir(scans)
     ids = Run("runs/scans").instances["ids"]
