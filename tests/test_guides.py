@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -312,18 +311,20 @@ KINDS = {name: kind for name, kind in VERBS.items() if kind is not Paper}
 KINDS |= {f"paper {name}": kind for name, kind in Paper.VERBS.items()}
 
 
-@cache
 def flags_of(kind: type[Any]) -> set[str]:
     found = [flag.usage for _, flags in _flags(kind) for flag in flags if not flag.is_positional]
     named = {name.rstrip(",") for usage in found for name in usage.split() if name.startswith("--")}
     return named | {f"--no-{name[2:]}" for name in named} | {"--help", "--import"}
 
 
+FLAGS = {name: flags_of(kind) for name, kind in KINDS.items()}
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_commands_in_sentences(page: Path) -> None:
     """Those without a gap are read; of the others verb and flags exist."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    everywhere = set().union(OTHERS, *map(flags_of, KINDS.values()))
+    everywhere = set().union(OTHERS, *FLAGS.values())
     for span in (" ".join(found.split()) for found in INLINE.findall(text)):
         program, *words = shlex.split(span.replace("\\|", "|").removeprefix("TORCH=2.9.0 "))
         flags = {word.split("=")[0] for word in (program, *words) if re.match(r"--[a-z][^…/]*$", word)}
@@ -331,7 +332,7 @@ def test_commands_in_sentences(page: Path) -> None:
             assert not flags - everywhere, span
         elif program == "icone" and words != ["paper"] and not words[0].startswith("--"):
             verb = " ".join(words[: 2 if words[0] == "paper" else 1])
-            assert not flags - flags_of(KINDS[verb]), span
+            assert not flags - FLAGS[verb], span
             rest = words[len(verb.split()) :]
             if rest and not rest[0].startswith("--") and "…" not in span:
                 read_icone(words)

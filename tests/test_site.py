@@ -130,7 +130,7 @@ def test_the_python_of_the_guides(page: str, scans: Path, tmp_path: Path, monkey
         "sample": icone.data.read_sample(scans / "scans" / ids[0]),
     }
     monkeypatch.setattr(icone, "evaluate", partial(icone.evaluate, geometry_instances=8))
-    monkeypatch.setattr(icone, "finetune", partial(icone.finetune, scratch=False, out="runs/tuned"))
+    monkeypatch.setattr(icone, "finetune", partial(icone.finetune, scratch=False, out=Path("runs/tuned")))
     (code,) = blocks(page, "python")
     if page == "weights-and-export.md":  # the run must have the encoder of that network
         icone.pretrain(scans / "scans", encoder="monai:SegResNet", out=tmp_path / "runs" / "scans", **QUICK)

@@ -110,8 +110,8 @@ def test_a_notebook_has_the_lines_of_a_terminal_in_place(monkeypatch: pytest.Mon
         return Handle()
 
     shell = type("ZMQInteractiveShell", (), {})()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     stream = io.StringIO()
     monkeypatch.setattr("sys.stdout", stream)
     with choose_display(Terminal()) as lines:

@@ -152,7 +152,7 @@ def _with_group(runs: Sequence[Run]) -> Iterator[tuple[Run, str, int, bool]]:
             yield run, name, colour, number == 0
 
 
-class PlainTicks(LogFormatter):  # type: ignore[misc]
+class PlainTicks(LogFormatter):
     """Numbers of a logarithmic axis as 0.1: its own formatter writes TeX, which this style prints as it is."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
