@@ -106,7 +106,8 @@ def shown() -> Iterator[Shown]:
                 lines = re.sub(r'python -c "[^"]*"', "", text).replace("\\\n", " ").splitlines()
                 yield from (Shown(page.name, re.sub(r"\s+#\s.*", "", line)) for line in lines if line.strip())
             elif not language:
-                yield from (Shown(page.name, line[2:]) for line in text.splitlines() if line.startswith("$ icone "))
+                lines = [line[2:] for line in text.splitlines() if line.startswith("$ icone ")]
+                yield from (Shown(page.name, line) for line in lines if "…" not in line)
 
 
 SHOWN = list(dict.fromkeys(shown()))

@@ -117,7 +117,7 @@ def test_classes_are_counted_in_each_part_of_the_data(make_run: Callable[..., Ru
     with np.load(run.features_file) as file:
         saved = dict(file)
     np.savez(run.features_file, **saved | {"splits": ["train"] * 5 + ["external"] * 4})
-    found = content_of(run)["data"]["labels"]
+    found = run_content(run, name="run", projections=("pca",), thumbnails=False)["data"]["labels"]
     assert found["text"] == "3 classes; 1 sample without"
     assert found["parts"] == ["trained on", "external test"]
     assert found["counts"] == [["a", 2, 1], ["b", 2, 1], ["c", 0, 2]]
