@@ -19,6 +19,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",  # runs examples/gallery
     "sphinx_copybutton",
     "api_reference",  # _extensions/
+    "notebooks",
     "repository_links",
 ]
 exclude_patterns = ["_extensions", "results/page.md"]

@@ -48,7 +48,8 @@ def shown(command: str, output: str) -> list[str]:
         lines = lines[first:last]
     elif command.startswith("icone evaluate"):
         lines = lines[1 + max(i for i, line in enumerate(lines) if line.startswith("└")) :]
-    return [line for line in lines if line and not line.startswith(("note:", "Training/test"))]
+    # How long it took says more about the machine, and what else it did, than about the example.
+    return [line for line in lines if line and not line.startswith(("note:", "time ", "Training/test"))]
 
 
 def main() -> None:

@@ -45,20 +45,52 @@ def test_an_encoder_of_your_own() -> None:
     assert load("own_encoder").main(epochs=1, count=8).shape == (3, 32)
 
 
-def test_the_notebook_from_a_folder_to_a_classifier(tmp_path: Path) -> None:
-    """Its cells, one after the other, with smaller numbers in the one that is tagged so."""
-    cells = json.loads((FOLDER / "fine_tuning.ipynb").read_text(encoding="utf-8"))["cells"]
-    toy = {"FOLDER": tmp_path / "data", "IMAGES": 24, "EPOCHS": 1, "TUNING_EPOCHS": 1}
+def run_notebook(name: str, toy: dict[str, Any]) -> dict[str, Any]:
+    """The names that its cells leave, one cell after the other, with smaller numbers in the one that is tagged so."""
+    cells = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {}
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
         exec("".join(cell["source"]), names)
         if "parameters" in cell["metadata"].get("tags", []):
             assert toy.keys() <= names.keys()
             names |= toy
+    return names
+
+
+@pytest.fixture(autouse=True)
+def no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn into memory."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+
+
+def test_the_notebook_from_a_folder_to_a_classifier(tmp_path: Path) -> None:
+    names = run_notebook("fine_tuning", {"FOLDER": tmp_path / "data", "IMAGES": 24, "EPOCHS": 1, "TUNING_EPOCHS": 1})
     result = names["classifier"].result
     assert (result["data"]["train"] + result["data"]["val"], result["data"]["test"]) == (13, 3)
     assert len(names["predictions"]) == 24
     assert names["page"].is_file()
+
+
+def test_the_notebook_about_your_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_notebook("your_data", {"FOLDER": tmp_path / "data", "IMAGES": 12})
+    assert "_mask.png has 1 and " in capsys.readouterr().out  # the refusal that the text announces
+    assert names["array"].shape == (12, 48, 48, 3)
+    assert names["found"]["samples"] == 12
+    assert len(names["table"].groupby("group")) == 3
+    assert names["pipeline_views"].shape == (2, 5, 3, 48, 48)
+
+
+def test_the_notebook_about_training(tmp_path: Path) -> None:
+    names = run_notebook("training", {"FOLDER": tmp_path / "data", "IMAGES": 40, "EPOCHS": 1})
+    assert names["result"]["data"]["samples"] == 120  # those of the test too
+    assert names["page"].stat().st_size > 1_000_000
+    assert len(names["features"]) == 40
+
+
+def test_the_notebook_of_a_loop_of_your_own() -> None:
+    names = run_notebook("own_loop", {"DIGITS": 60, "EPOCHS": 3})
+    assert names["means"][2] < 0.95 * names["means"][0]
+    assert names["nearest"].shape == (4, 7)
 
 
 def test_a_dataset_of_your_own() -> None:

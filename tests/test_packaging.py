@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -13,8 +15,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 import torch
 import yaml
+from packaging.specifiers import SpecifierSet
 
-from icone.cli import main
+from icone.cli import _parsed, main
 from icone.recipe import RECIPE_VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +77,49 @@ def test_wheel_and_source_hold_the_package_and_nothing_else(dist: Path) -> None:
     top = {".gitignore", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "src"}
     assert {file.parts[0] for file in files} == top
     assert sum(file.stat().st_size for file in dist.iterdir() if file.is_file()) < 3_000_000
+
+
+RECIPES = {
+    "Dockerfile": {
+        "copied": r"^COPY (.+) \S+$",
+        "extras": r"^ARG EXTRAS=(\S+)$",
+        "backend": r"^ARG TORCH_BACKEND=(\S+)$",
+        "installs": r'uv pip install --system --no-cache --torch-backend "\$TORCH_BACKEND" "/opt/icone\[\$EXTRAS\]"',
+        "starts": r'^ENTRYPOINT \["(\w+)"\]$',
+    },
+    "icone.def": {
+        "copied": r"^    (\S+) /opt/icone/\S+$",
+        "extras": r"^    EXTRAS=(\S+)$",
+        "backend": r"^    TORCH_BACKEND=(\S+)$",
+        "installs": r'uv pip install .*--torch-backend "{{ TORCH_BACKEND }}" "/opt/icone\[{{ EXTRAS }}\]"',
+        "starts": r'^    exec (\w+) "\$@"$',
+    },
+}
+"""Where the recipes of containers say what they copy, install and start."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_a_container_needs_is_there(name: str) -> None:
+    """No engine builds it here: files, extras, PyTorch's packages, the entry point and the test command are checked."""
+    recipe = (ROOT / "packaging" / name).read_text()
+    found = {key: re.findall(pattern, recipe, re.M) for key, pattern in RECIPES[name].items()}
+    copied = {file for files in found["copied"] for file in files.split()}
+    assert all((ROOT / file).exists() for file in copied)
+    # What the build of the wheel reads: a file that is missing in the image would end it.
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert copied >= {"pyproject.toml", "src", PROJECT["readme"], "LICENSE"}
+    assert copied >= {
+        path for path in config["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"] if "." in path
+    }
+    (extras,) = found["extras"]
+    assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
+    assert re.fullmatch(r"cpu|cu\d{3}", *found["backend"])
+    assert found["installs"]
+    assert found["starts"] == [*PROJECT["scripts"]]
+    (python,) = re.findall(r"python:(\d+\.\d+)-slim", recipe)
+    assert python in SpecifierSet(PROJECT["requires-python"])
+    for command in re.findall(r"^    icone (pretrain .*?) --out", recipe, re.M):  # the test of the Apptainer recipe
+        assert _parsed(shlex.split(command)).epochs == 1
 
 
 @pytest.mark.slow

@@ -9,13 +9,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import icone
 from icone.cli import main
+from icone.run import Run
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = [
@@ -32,7 +37,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     for path in ROOT.iterdir():
         if path.name != "docs":
             (root / path.name).symlink_to(path)
-    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("gallery"))
+    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("gallery", "notebooks"))
     # The builder `dummy` reads all pages and resolves all links, and writes nothing.
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", "-d", "trees", "-D", "plot_gallery=0"]
     built = subprocess.run([sys.executable, *command, "docs", "out"], cwd=root, capture_output=True, text=True)
@@ -83,3 +88,56 @@ def test_a_loop_of_your_own() -> None:
     assert names["loss"].anchors.weight.grad.abs().sum(dim=1).min() > 0
     exec(recipe, names)
     assert [group["lr"] for group in names["optimizer"].param_groups] == [1e-4 / 4, 1e-4 / 4]  # by the root of 1/16
+
+
+QUICK: dict[str, Any] = {"size": 16, "epochs": 1, "batch_size": 8, "cache": "off", "probe_every": 0}
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two folders of small volumes, a table of labels, and a run with its classifier."""
+    folder = tmp_path_factory.mktemp("scans")
+    rng = np.random.default_rng(0)
+    names = [f"{i:02d}.npy" for i in range(16)]
+    for part in ("scans", "other_scans"):
+        (folder / part).mkdir()
+        for i, name in enumerate(names):
+            np.save(folder / part / name, rng.integers(0, 120, (16, 16, 16)).astype(np.uint8) + np.uint8(100 * (i % 2)))
+    (folder / "other.csv").write_text("id,label\n" + "".join(f"{name},{i % 2}\n" for i, name in enumerate(names)))
+    run = icone.pretrain(folder / "scans", encoder="resnet10_3d", width=0.25, out=folder / "runs" / "scans", **QUICK)
+    icone.finetune(run, labels=folder / "other.csv", epochs=1, scratch=False, out=folder / "runs" / "scans-grade")
+    return folder
+
+
+GUIDES = ("labels.md", "fine-tuning.md", "weights-and-export.md", "memory.md", "experiments.md")
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_python_of_the_guides(page: str, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands, on small volumes, with one epoch and on the CPU. A study is made, and `test_own_grid` runs one."""
+    monkeypatch.chdir(scans)
+    ids = Run("runs/scans").instances["ids"]
+    numbers = np.arange(16)
+    names: dict[str, Any] = {
+        "__name__": "guide",
+        "icone": icone,
+        "monai": import_module("monai"),
+        "run": Run("runs/scans"),
+        "series": pd.Series((numbers % 2).astype(str), index=ids),
+        "frame": pd.DataFrame({"id": ids, "age": 20.5 + numbers, "patient": numbers // 2}),
+        "array_of_0_and_1": np.stack([numbers % 2, numbers // 2 % 2], axis=1),
+        "patients": [f"p{i // 4}" for i in numbers],
+        "sample": icone.data.read_sample(scans / "scans" / ids[0]),
+    }
+    monkeypatch.setattr(icone, "evaluate", partial(icone.evaluate, geometry_instances=8))
+    monkeypatch.setattr(icone, "finetune", partial(icone.finetune, scratch=False, out=Path("runs/tuned")))
+    (code,) = blocks(page, "python")
+    if page == "weights-and-export.md":  # the run must have the encoder of that network
+        icone.pretrain(scans / "scans", encoder="monai:SegResNet", out=tmp_path / "runs" / "scans", **QUICK)
+        monkeypatch.chdir(tmp_path)
+    exec(code.replace("epochs=30", "epochs=1").replace('device="cuda"', 'device="cpu"'), names)
+    if page == "fine-tuning.md":
+        assert len(names["table"]) == 16
+        assert names["probabilities"].shape == (1, 2)
+    elif page == "experiments.md":
+        assert len(names["study"].grid.vary) == 2

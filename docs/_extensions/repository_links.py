@@ -1,7 +1,7 @@
 """Pages are plain Markdown that a Git host shows as it is. Here their links become links of the site.
 
 - CONTRIBUTING.md and CHANGELOG.md are pages: `docs/contributing.md` and `docs/changelog.md` include them.
-- examples/gallery is the gallery, which sphinx-gallery makes of its scripts.
+- examples/gallery is the gallery, which sphinx-gallery makes of its scripts; notebooks of examples/ are pages too.
 - Other files of the repository are downloads, and a folder stays as text, because it has no page.
 - The navigation follows the pages that give an overview: each section of theirs is a toctree of the pages it links.
 """
@@ -51,6 +51,8 @@ def turned(link: re.Match[str], origin: Path, page_folder: Path) -> str:
     path = joined(origin, target)
     if DOCS not in path.parents and (page := PAGES.get(os.path.relpath(path, DOCS.parent))):
         path = DOCS / page
+    elif DOCS not in path.parents and path.suffix == ".ipynb":
+        path = DOCS / "notebooks" / f"{path.stem}.md"
     elif path.is_dir():
         return text
     elif path.is_file() and DOCS not in path.parents:

@@ -29,11 +29,11 @@ def seed_folders(folder: str | Path) -> list[Path]:
     return [path for _, path in sorted(found) if path.is_dir()]
 
 
-def expand_seeds(given: Sequence[str | Path | Run]) -> list[Run]:
+def expand_seeds(given: str | Path | Run | Sequence[str | Path | Run]) -> list[Run]:
     """Runs, with the runs of a folder of seeds in its place; whether each exists is seen when it is opened."""
     return [
         run
-        for one in given
+        for one in ([given] if isinstance(given, (str, Path, Run)) else given)
         for run in ([one] if isinstance(one, Run) else [Run(path) for path in seed_folders(one) or [Path(one)]])
     ]
 

@@ -26,14 +26,24 @@ def printable_lines(text: str) -> str:
 
 
 class Terminal(Console):
-    """A rich console for texts with names of files in them: `[/x]` is no markup, an escape sequence is not obeyed."""
+    """A rich console for texts with names of files in them: `[/x]` is no markup, an escape sequence is not obeyed.
+
+    In a notebook it writes plain text, which wraps. rich's HTML does not, and its live displays need ipywidgets.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"markup": False, "emoji": False, "highlight": False} | settings)
+        plain = {"markup": False, "emoji": False, "highlight": False, "force_jupyter": False}
+        super().__init__(**plain | settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Called by rich for every text: printed, in a table or in a title."""
         return super().render_str(printable_lines(text), **settings)
+
+
+def in_notebook(console: Console) -> bool:
+    """Whether what a console prints appears below a cell of a Jupyter notebook."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return type(shell).__name__ == "ZMQInteractiveShell" and console.file is sys.stdout
 
 
 def say(console: Console, text: str) -> None:

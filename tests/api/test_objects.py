@@ -417,9 +417,19 @@ def test_the_command_line_says_what_only_python_can_give(tmp_path: Path, capsys:
 
 
 def test_the_default_folder_of_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second array is told which folder is free, and who asks for a page how to give the data again."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "array-2").mkdir(parents=True)
     run = icone.pretrain(IMAGES, console=quiet(), **QUICK, encoder="test_vit")
     assert run.folder == Path("runs/array")
+    with pytest.raises(InputError, match=r"runs/array already holds .* resume=True.*out='runs/array-3'"):
+        icone.pretrain(IMAGES[::-1].copy(), console=quiet(), **QUICK, encoder="test_vit")
+    settings: dict[str, Any] = {"out": "page.html", "projections": ("pca",), "console": quiet()}
+    with pytest.raises(InputError, match=r"trained on a Python object .*icone.report\(run, data=data\)"):
+        icone.report(run, **settings)
+    assert icone.report(run, data=IMAGES, **settings).stat().st_size > 1_000_000  # one run needs no list
+    with pytest.raises(InputError, match=r"no pictures of the samples: .* thumbnails=False"):
+        icone.report(str(run.folder), **settings)
 
 
 def test_other_data_given_to_evaluate_is_said(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_colour_by_label_cluster_density_and_table_columns(browser: webdriver.Ch
     assert sorted(colour_by(browser, "cluster")) == ["cluster 1", "cluster 2", "cluster 3"]
     assert sorted(colour_by(browser, "side")) == ["left", "right"]
     points = "return document.querySelector('.map-plot').data.map(t => t.customdata?.length)"
-    assert browser.execute_script(points) == [20, 10, None]  # right, left, and the marks of the neighbours
+    assert browser.execute_script(points) == [10, 20, None]  # left, right, and the marks of the neighbours
     for number in ("density", "weight"):
         assert colour_by(browser, number) == []
         values = browser.execute_script("return document.querySelector('.map-plot').data[0].marker.color")
@@ -278,7 +278,7 @@ def test_the_keyboard_alone_reaches_everything(
     press(browser, "s")  # side, the first option that begins so
     assert {entry.text for entry in browser.find_elements(By.CSS_SELECTOR, ".legend .name")} == {"left", "right"}
     tab_to(browser, ".legend button")
-    press(browser, Keys.ENTER)  # hides the larger side
+    press(browser, Keys.ENTER)  # hides the first, of ten
     assert browser.switch_to.active_element.get_attribute("aria-pressed") == "false"
     tab_to(browser, ".map-plot")
     press(browser, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
@@ -291,10 +291,10 @@ def test_the_keyboard_alone_reaches_everything(
     browser.execute_script("document.querySelector('h1').scrollIntoView(); document.activeElement.blur()")
     tab_to(browser, ".controls button")  # select all that is shown
     press(browser, Keys.ENTER)
-    assert text_of(browser, "#selected-count") == "10"
+    assert text_of(browser, "#selected-count") == "20"
     tab_to(browser, "#export")
     press(browser, Keys.ENTER)
-    assert len(saved(downloads)) == 11
+    assert len(saved(downloads)) == 21
     tab_to(browser, "#clear")
     press(browser, Keys.ENTER)
     assert text_of(browser, "#selected-count") == "0"

@@ -102,7 +102,7 @@ def test_columns_are_numbers_or_categories() -> None:
     assert ages.categories is None
     assert ages.values[:2] == [20.0, 20.5]
     assert ages.values[-1] is None
-    assert numbers_or_categories("grade", ["1", "2", "2"]).categories == ["2", "1"]
+    assert numbers_or_categories("grade", ["2", "10", "2", "1"]).categories == ["1", "2", "10"]
     assert numbers_or_categories("x", ["1", "nan", *map(str, range(20))]).categories is not None
     assert numbers_or_categories("label", [str(i) for i in range(30)], names=True).categories is not None
     many = numbers_or_categories("id", [f"n{i}" for i in range(100)])
@@ -110,6 +110,17 @@ def test_columns_are_numbers_or_categories() -> None:
     assert len(many.categories) == 40
     assert many.categories[-1] == "other"
     assert many.values.count(39) == 61
+
+
+def test_classes_are_counted_in_each_part_of_the_data(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(9), ["a", "b", "b", "a", "", "b", "c", "c", "a"])
+    with np.load(run.features_file) as file:
+        saved = dict(file)
+    np.savez(run.features_file, **saved | {"splits": ["train"] * 5 + ["external"] * 4})
+    found = run_content(run, name="run", projections=("pca",), thumbnails=False)["data"]["labels"]
+    assert found["text"] == "3 classes; 1 sample without"
+    assert found["parts"] == ["trained on", "external test"]
+    assert found["counts"] == [["a", 2, 1], ["b", 2, 1], ["c", 0, 2]]
 
 
 def test_a_table_may_describe_more_samples_but_not_only_others(tmp_path: Path) -> None:

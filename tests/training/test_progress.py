@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from icone.terminal import Terminal
 from icone.training.bar_line import BarLine
-from icone.training.progress import PlainDisplay, ProgressBar, RichDisplay
+from icone.training.progress import PlainDisplay, ProgressBar, RichDisplay, choose_display
 
 
 def test_a_bar_counts_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,3 +95,35 @@ def test_a_long_name_leaves_room_for_the_count() -> None:
     console.print(BarLine("digests of a folder with a very long name indeed", ["1,234/90,000", "3 min left"], 1, 9))
     assert re.fullmatch(r"digests of .*… 1,234/90,000\n", stream.getvalue())
     assert len(stream.getvalue()) == 41
+
+
+def test_a_notebook_has_the_lines_of_a_terminal_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for IPython: what is shown first is replaced, and nothing else is printed."""
+    shown: list[str] = []
+
+    class Handle:
+        def update(self, content: dict[str, str], raw: bool) -> None:
+            shown[-1] = content["text/plain"]
+
+    def display(content: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        shown.append(content["text/plain"])
+        return Handle()
+
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stdout", stream)
+    with choose_display(Terminal()) as lines:
+        lines.start(0, 40, 4)
+        lines.refresh(10, 0, TERMS, 12.0)
+        lines.end_epoch(ROW)
+        lines.refresh(20, 1, TERMS, 12.0)
+    assert len(shown) == 1
+    first, second, *_ = shown[0].splitlines()
+    assert first.startswith("epoch 2/4")
+    assert "loss 4.170" in first
+    assert "12.0 samples/s" in first
+    assert second.startswith("step 20/40  view_consistency 0.500")
+    assert not stream.getvalue()
+    assert isinstance(choose_display(Terminal(file=io.StringIO())), PlainDisplay)  # a file in a notebook is a file

@@ -248,7 +248,7 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
         )
     if probe := measured.get("multilabel_probe"):
         per_label = probe["per_label"].items()
-        scores = [f"{name} {score['auroc']:.2f} ({score['positives']} have it)" for name, score in per_label]
+        scores = [f"{name} {score['auroc']:.3f} ({score['positives']} have it)" for name, score in per_label]
         more = f", … ({len(scores)} labels)" if len(scores) > CLASSES_LISTED else ""
         sentences.append(f"AUROC by label: {', '.join(scores[:CLASSES_LISTED])}{more}.")
     return sentences

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import platform
 import shlex
@@ -251,12 +252,21 @@ def default_folder(source: str) -> Path:
     return Path("runs") / (Path(source.partition(":/")[0].rsplit(":", 1)[-1]).stem or "run")
 
 
+def _free_folder(taken: Path) -> Path:
+    """The first folder of this name and a number that is not there yet."""
+    numbered = (taken.with_name(f"{taken.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in numbered if not folder.exists())
+
+
 def check_start(run: Run, resume: bool, extend: bool) -> None:
     """Refuse before any data is read what would be refused in the end."""
     if resume and extend:
         raise InputError("--resume continues on the same files, --extend on changed ones: give one of the two")
     if run.exists() and not (resume or extend):
-        raise InputError(f"{run.folder} already holds a run: continue it with --resume, or choose another --out")
+        raise InputError(
+            f"{run.folder} already holds a run: continue it with --resume (in Python resume=True), or choose another "
+            f"folder with --out (in Python out={_free_folder(run.folder).as_posix()!r})"
+        )
     if (resume or extend) and not run.exists():
         raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
     check_folder(run.folder)

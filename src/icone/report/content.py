@@ -121,7 +121,7 @@ def live_warnings(run: Run) -> list[str]:
 def _charts() -> list[dict[str, Any]]:
     """How the metrics that are measured while training are drawn over epochs."""
     return [
-        {"name": m.name, "title": sentence_case(m.short), "from_zero": m.from_zero, "grows": m.grows}
+        {"name": m.name, "title": sentence_case(m.axis), "scale": m.scale, "from_zero": m.from_zero, "grows": m.grows}
         for m in metrics_shown("training")
     ]
 
@@ -242,8 +242,8 @@ def provenance(run: Run) -> dict[str, Any]:
         "command": shlex.join(to_command(run.config)),
         "fingerprint": data["fingerprint"],
         "facts": {
-            "training instances": str(data["instances"]),
-            "held out": str(data["held_out"]),
+            "training samples": f"{data['instances']:,}",
+            "held out": f"{data['held_out']:,}",
             "encoder parameters": f"{record['encoder']['parameters']:,}",
             "features": str(record["encoder"]["num_features"]),
             "epochs done": f"{len(run.history)} of {run.epochs}",

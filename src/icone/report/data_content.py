@@ -18,6 +18,7 @@ from icone.evaluation.probes import sorted_classes
 from icone.report.samples import Samples
 from icone.report.thumbnails import lay_out, picture
 from icone.run import Run
+from icone.terminal import counted
 from icone.training.context import kept_random_state
 from icone.views.base import Views, unit_range
 
@@ -26,6 +27,8 @@ EXAMPLES = 6
 VIEWS = 4
 EDGE = 96
 """Pixels of their pictures."""
+PARTS = {"train": "trained on", "val": "validation", "test": "held out", "external": "external test"}
+"""What the parts of the data are called on the page."""
 KINDS = {0: "points", 2: "images (2D)", 3: "volumes (3D)"}
 
 
@@ -65,20 +68,24 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _labels(samples: Samples) -> dict[str, Any] | None:
-    """How many of the evaluated samples have each label; of numbers, their range."""
+    """How many of the evaluated samples have each label, in each part of the data; of numbers, their range."""
     known = [label for label in samples.labels if label]
     if not known:
         return None
     if samples.task == "regression":
         low, middle, high = np.quantile(np.array(known, dtype=float), (0, 0.5, 1))
         return {"text": f"{len(known):,} numbers from {low:g} to {high:g}, median {middle:g}", "counts": []}
-    each = known if samples.task == "classification" else [name for label in known for name in label_set(label)]
-    counts = Counter(each)
+    several = samples.task != "classification"
+    counts: dict[str, Counter[str]] = {split: Counter() for split in PARTS if split in samples.splits}
+    for label, split in zip(samples.labels, samples.splits, strict=True):
+        counts[split].update(label_set(label) if several else [label] if label else [])
+    names = sorted_classes({name for found in counts.values() for name in found})
     without = len(samples.labels) - len(known)
-    text = f"{len(counts)} {'classes' if samples.task == 'classification' else 'labels, several per sample'}"
+    text = f"{len(names)} {'labels, several per sample' if several else 'classes'}"
     return {
-        "text": text + (f"; {without:,} samples have none" if without else ""),
-        "counts": [[name, counts[name]] for name in sorted_classes(counts)],
+        "text": text + (f"; {counted(without, 'sample')} without" if without else ""),
+        "parts": [PARTS[split] for split in counts],
+        "counts": [[name, *(found[name] for found in counts.values())] for name in names],
     }
 
 

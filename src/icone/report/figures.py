@@ -96,8 +96,15 @@ def plot_geometry(*runs: Run) -> Figure:
 
     Epoch 0 is before training.
     """
-    titles = {metric.name: metric.short for metric in metrics_shown("training")}
-    figure = _over_epochs(runs, [_columns(run, "geometry") for run in runs], titles)
+    shown = {metric.name: metric for metric in metrics_shown("training")}
+    columns = [
+        {
+            name: [[epoch, shown[name].scale * value] for epoch, value in points]
+            for name, points in _columns(run, "geometry").items()
+        }
+        for run in runs
+    ]
+    figure = _over_epochs(runs, columns, {name: metric.axis for name, metric in shown.items()})
     counts = sorted({count for run in runs if (count := live_samples(run))})
     if counts:
         most = f" to {counts[-1]}" if len(counts) > 1 else ""
@@ -144,6 +151,13 @@ def _with_group(runs: Sequence[Run]) -> Iterator[tuple[Run, str, int, bool]]:
             yield run, name, colour, number == 0
 
 
+class PlainTicks(LogFormatter):
+    """Numbers of a logarithmic axis as 0.1: its own formatter writes TeX, which this style prints as it is."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def plot_spectrum(*runs: Run) -> Figure:
     """Singular values of the standardised features, relative to the largest; seeds share a colour."""
     with new_figure(4.2, 2.8) as (figure, [axis]):
@@ -155,7 +169,7 @@ def plot_spectrum(*runs: Run) -> Figure:
                     ranks = np.arange(1, len(values) + 1)
                     axis.semilogy(ranks, values, dash, color=f"C{i}", label=_label(name, which, is_first))
         for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-            ticks(LogFormatter())  # that of a logarithmic axis writes TeX, which this style prints as it is
+            ticks(PlainTicks())
         axis.set(xlabel="rank", ylabel="singular value, relative")
         axis.legend()
     return figure
@@ -303,8 +317,7 @@ def save_figures(
     colour, and over epochs with mean and standard deviation. `projection` is that of the map. `data` says
     where the data of the runs is now, and `data_root` where the MedMNIST files are, for the pictures of the gallery.
     """
-    given = [runs] if isinstance(runs, (str, Path, Run)) else runs
-    opened = [Run.open(run.folder) for run in expand_seeds(given)]
+    opened = [Run.open(run.folder) for run in expand_seeds(runs)]
     if not opened:
         raise InputError("figures need at least one run: give its folder")
     check_folder(Path(folder))

@@ -17,7 +17,7 @@ from icone.run import Run
 CURVES = {
     "loss": "Loss of the training samples",
     "val_loss": "Loss of the validation samples",
-    "val_balanced_accuracy": "Balanced accuracy of the validation samples",
+    "val_balanced_accuracy": "Balanced accuracy of the validation samples (%)",
 }
 """Entries of a row of the history that are drawn, and what their charts are called."""
 
@@ -66,10 +66,11 @@ def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
     """A chart for every quantity, with [epoch, value] of every network and the epoch that was kept."""
     rows, charts = run.history, []
     for key, title in CURVES.items():
+        scale = 100 if title.endswith("(%)") else 1
         networks = [
             {
                 "name": NETWORKS[network],
-                "points": [[r["epoch"] + 1, r[key]] for r in rows if r["network"] == network and key in r],
+                "points": [[r["epoch"] + 1, scale * r[key]] for r in rows if r["network"] == network and key in r],
                 "kept": result["training"][network]["best_epoch"],
             }
             for network in reversed(NETWORKS)

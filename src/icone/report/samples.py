@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from icone.data.labels import read_columns
 from icone.errors import InputError
+from icone.evaluation.probes import sorted_classes
 from icone.run import Run
 
 Split = Literal["train", "val", "test", "external"]
@@ -111,21 +112,23 @@ class Column:
 
 
 def numbers_or_categories(name: str, values: Sequence[str | None], *, names: bool = False) -> Column:
-    """Numbers where all values are, and they are more than a few; else categories, most frequent first.
+    """Numbers where all values are, and they are more than a few; else categories in the order of tables.
+
+    Of too many categories the rarest are "other".
 
     `names` takes them for categories in any case: a class called 7 is no quantity.
 
     >>> numbers_or_categories("site", ["b", "a", "b", None])
-    Column(name='site', categories=['b', 'a'], values=[0, 1, 0, -1])
+    Column(name='site', categories=['a', 'b'], values=[1, 0, 1, -1])
     """
     given = [value for value in values if value]
     numbers = [_number(value) for value in given]
     if not names and None not in numbers and len(set(numbers)) > FEW:
         return Column(name, None, [_number(value) for value in values])
     found, counts = np.unique(np.array(given, dtype=str), return_counts=True)
-    ordered = [str(found[i]) for i in np.argsort(-counts, kind="stable")]
-    if len(ordered) > MOST_CATEGORIES:
-        ordered = [*ordered[: MOST_CATEGORIES - 1], "other"]
+    frequent = [str(found[i]) for i in np.argsort(-counts, kind="stable")]
+    is_long = len(frequent) > MOST_CATEGORIES
+    ordered = [*sorted_classes(frequent[: MOST_CATEGORIES - 1] if is_long else frequent), *["other"] * is_long]
     code = {category: i for i, category in enumerate(ordered)}
     rest = len(ordered) - 1
     return Column(name, ordered, [code.get(value, rest) if value else -1 for value in values])

@@ -49,7 +49,7 @@ SCRIPTS = (
 
 @check_arguments
 def report(
-    runs: Sequence[str | Path | Run],
+    runs: str | Path | Run | Sequence[str | Path | Run],
     *,
     out: str | Path = "report.html",
     projections: Sequence[ProjectionName] = ("umap", "pca"),
@@ -60,8 +60,9 @@ def report(
     cache: str | None = None,
     console: Console | None = None,
 ) -> Path:
-    """Write the page and return its path; a run that has not been evaluated is evaluated first.
+    """Write the page about a run, or about several, and return its path.
 
+    A run that has not been evaluated is evaluated first.
     `data` says where the data of the runs is now, or gives it again where it was a Python object.
 
     Folders of `icone finetune` get a page of their own: scores beside the linear probe and the network from scratch.

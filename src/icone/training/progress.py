@@ -1,7 +1,8 @@
-"""What a person sees while a run trains: a live display on a terminal, plain lines elsewhere."""
+"""What a person sees while a run trains: a live display on a terminal or in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import io
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Self
 from rich.console import Console, RenderableType
 from rich.progress import Progress, TaskID
 
-from icone.terminal import say
+from icone.terminal import in_notebook, say
 from icone.training.bar_line import BarLine, Details
 from icone.training.live_score import live_score
 
@@ -87,10 +88,14 @@ class RichDisplay(Display):
 
     def start(self, done: int, total: int, epochs: int) -> None:
         self.total, self.epochs = total, epochs
-        self.task = self.progress.add_task(
-            f"epoch –/{epochs}", total=total, completed=done, texts=("", ""), details=[f"step {done:,}/{total:,}"]
-        )
+        self._add_task(done)
         self.progress.start()
+
+    def _add_task(self, done: int) -> None:
+        details = [f"step {done:,}/{self.total:,}"]
+        self.task = self.progress.add_task(
+            f"epoch –/{self.epochs}", total=self.total, completed=done, texts=("", ""), details=details
+        )
 
     def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
         shown = {name: format_terms({name: value}) for name, value in terms.items()}
@@ -120,6 +125,40 @@ class RichDisplay(Display):
 
     def close(self) -> None:
         self.progress.stop()
+
+
+class NotebookDisplay(RichDisplay):
+    """The lines of a terminal below a cell of a notebook, where they are replaced in place as text."""
+
+    WIDTH = 100
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._output: Any = None
+
+    def start(self, done: int, total: int, epochs: int) -> None:
+        from IPython.display import display
+
+        self.total, self.epochs = total, epochs
+        self._add_task(done)
+        self._output = display(self._shown(), raw=True, display_id=True)
+
+    def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
+        super().refresh(done, epoch, terms, instances_per_second)
+        self._output.update(self._shown(), raw=True)
+
+    def end_epoch(self, row: dict[str, Any]) -> None:
+        super().end_epoch(row)
+        self._output.update(self._shown(), raw=True)
+
+    def close(self) -> None:
+        pass  # the last lines stay
+
+    def _shown(self) -> dict[str, str]:
+        page = Console(file=io.StringIO(), width=self.WIDTH, color_system=None, force_jupyter=False)
+        with page.capture() as text:
+            page.print(*self.progress.get_renderables(), sep="", end="")
+        return {"text/plain": text.get().rstrip()}
 
 
 class PlainDisplay(Display):
@@ -217,8 +256,10 @@ class ProgressBar:
 
 
 def choose_display(console: Console) -> Display:
-    """A live line in a terminal, plain lines elsewhere."""
-    return RichDisplay(console) if console.is_terminal else PlainDisplay(console)
+    """A live line in a terminal and in a notebook, plain lines elsewhere."""
+    if console.is_terminal:
+        return RichDisplay(console)
+    return NotebookDisplay(console) if in_notebook(console) else PlainDisplay(console)
 
 
 def format_terms(terms: dict[str, float]) -> str:

@@ -111,7 +111,8 @@ def _open_text(spec: str, config: DataConfig) -> Source:
     if is_object(spec):
         raise InputError(
             f"the run was trained on a Python object ({spec.partition(':')[2]}), which no file holds: give it again, "
-            "icone.pretrain(data, …), icone.embed(run, data) or icone.evaluate(run, data=data)"
+            "icone.pretrain(data, …), icone.embed(run, data), icone.evaluate(run, data=data) or icone.report(run, "
+            "data=data)"
         )
     if spec.startswith("medmnist:"):
         return open_medmnist(spec, config.data_root, config.split)

@@ -8,11 +8,25 @@ function curve(points, name, i) {
     name: plain(name), title: name, line: line(i), marker: { size: 5, symbol: SYMBOLS[i % SYMBOLS.length] },
   };
 }
+// A change of less than a hundredth of the values is drawn as what it is, nearly a flat line; null: as plotly does it.
+function widened(traces) {
+  const values = traces.flatMap((trace) => trace.y), low = Math.min(...values), high = Math.max(...values), most = Math.max(Math.abs(low), Math.abs(high), 1);
+  return high - low < 0.01 * most ? [low - 0.05 * most, high + 0.05 * most] : null;
+}
+// Marks of a logarithmic axis, in plain numbers: powers of ten, with 2 and 5 where these are few.
+function logTicks(values) {
+  const low = Math.floor(Math.log10(Math.min(...values))), high = Math.ceil(Math.log10(Math.max(...values)));
+  const steps = high - low > 3 ? [1] : [1, 2, 5], ticks = [];
+  for (let power = low; power <= high; power++) ticks.push(...steps.map((step) => Number(`${step}e${power}`)));
+  return { tickvals: ticks, ticktext: ticks.map(String) };
+}
 // What lines and marks mean: names in full, each once.
 function key(traces) {
-  const named = new Map(traces.filter((t) => t.title && !t.unnamed).map((t) => [t.title, t]));
-  return make("ul", { class: "key" }, ...[...named].map(([name, trace]) => {
-    const isLine = trace.mode.startsWith("lines"), colour = isLine ? trace.line.color : trace.marker.color;
+  const colourOf = (trace) => (trace.mode.startsWith("lines") ? trace.line.color : trace.marker.color);
+  const named = Map.groupBy(traces.filter((t) => t.title && !t.unnamed), (t) => t.title);
+  return make("ul", { class: "key" }, ...[...named].map(([name, alike]) => {
+    const trace = alike[0], isLine = trace.mode.startsWith("lines");
+    const colour = new Set(alike.map(colourOf)).size > 1 ? "var(--quiet)" : colourOf(trace); // of several colours: the kind of line alone
     const swatch = make("span", { class: isLine ? "stroke" : "swatch", "aria-hidden": "true", text: isLine ? "" : trace.marker.symbol === "circle-open" ? "○" : "●" });
     Object.assign(swatch.style, isLine ? { borderTop: `3px ${{ solid: "solid", dash: "dashed", dashdot: "dashed" }[trace.line.dash ?? "solid"] ?? "dotted"} ${colour}` } : { color: colour });
     return make("li", {}, swatch, make("span", { text: name }));
@@ -65,8 +79,9 @@ function quantities() {
   const terms = names("terms");
   const losses = groups.length > 1 ? terms.map((term) => ({ title: words(term), lines: ofGroups("terms", term) }))
     : [{ title: "Loss and its terms", keyed: true, lines: terms.map((term, i) => ({ ...ofGroups("terms", term)[0], name: words(term), i })) }];
+  const times = (factor, lines) => lines.map((l) => ({ ...l, points: l.points.map(([epoch, mean, sd, count]) => [epoch, factor * mean, factor * sd, count]) }));
   const geometry = runs[0].charts.filter((c) => names("geometry").includes(c.name))
-    .map(({ name, title, from_zero, grows }) => ({ title: `${title}${grows ? `, ${liveSamples()}` : ""}`, fromZero: from_zero, lines: ofGroups("geometry", name) }));
+    .map(({ name, title, scale, from_zero, grows }) => ({ title: `${title}${grows ? `, ${liveSamples()}` : ""}`, fromZero: from_zero, lines: times(scale, ofGroups("geometry", name)) }));
   return terms.length ? [...losses, ...geometry] : [];
 }
 function showTraining() {
@@ -80,8 +95,9 @@ function showTraining() {
   if (few.length) parent.before(epochTable(few));
   if (groups.length > 1) parent.before(key(groups.map((group, i) => curve([], group.name, i))));
   for (const { title, fromZero, lines, keyed = false } of all.filter((q) => !isShort(q))) {
-    const layout = { xaxis: epochAxis(lines.flatMap((l) => l.points)), yaxis: { rangemode: fromZero ? "tozero" : "normal" } };
-    chart(parent, title, lines.flatMap((l) => groupTraces(l.points, l.name, l.i)), layout, { keyed });
+    const traces = lines.flatMap((l) => groupTraces(l.points, l.name, l.i)), range = fromZero ? null : widened(traces);
+    const layout = { xaxis: epochAxis(lines.flatMap((l) => l.points)), yaxis: { rangemode: fromZero ? "tozero" : "normal", ...(range ? { range } : {}) } };
+    chart(parent, title, traces, layout, { keyed });
   }
 }
 // Whole epochs only.
@@ -103,7 +119,8 @@ function showShape() {
   parent.classList.toggle("crowded", groups.length > 1);
   groups.forEach((group, i) => group.runs.forEach((r) => {
     const run = runs[r], width = group.runs.length > 1 ? 1 : 2, colour = COLOURS[i % COLOURS.length];
-    const named = (which) => { const title = groups.length === 1 ? which : `${group.name}, ${which}`; return { title, name: plain(title) }; };
+    // Colours of several groups are named above both charts: here it is what lines and marks mean.
+    const named = (which) => ({ title: which, name: plain(groups.length === 1 ? which : `${group.name}, ${which}`) });
     for (const [which, values] of Object.entries(run.spectrum)) {
       const top = values[0] || 1, kept = values.filter((v) => v > ROUNDING * top);
       spectra.push({
@@ -122,8 +139,9 @@ function showShape() {
       marker: { size: 13, color: colour, symbol: which === "untrained" ? "circle-open" : "circle" },
     });
   }));
+  if (groups.length > 1) parent.before(key(groups.map((group, i) => curve([], group.name, i))));
   chart(parent, "Singular values of the standardised features", spectra, {
-    xaxis: { title: { text: "rank" } }, yaxis: { type: "log", title: { text: "relative to the largest" }, exponentformat: "power" },
+    xaxis: { title: { text: "rank" } }, yaxis: { type: "log", title: { text: "relative to the largest" }, ...logTicks(spectra.flatMap((t) => t.y)) },
   }, { across: "rank" });
   // Two points, before and after, are in the table at the top already.
   if (plane.reduce((sum, trace) => sum + trace.x.length, 0) < FEW) return;

@@ -52,7 +52,7 @@ function showData() {
   }
   for (const [run, ...others] of told.values()) {
     const { facts: found, labels, notes, skipped, views, examples } = run.data;
-    const counts = labels?.counts.length ? scores([labels.text, "evaluated"], labels.counts) : null;
+    const counts = labels?.counts.length ? scores([labels.text, ...labels.parts], labels.counts) : null;
     if (labels && !counts) found.labels = labels.text;
     counts?.classList.add("short");
     find("#read .body").append(...[

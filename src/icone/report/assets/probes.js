@@ -52,13 +52,13 @@ function confusion(probe, which) {
     const total = counts.reduce((a, b) => a + b, 0) || 1;
     return make("tr", {}, make("th", { scope: "row", text: probe.classes[i] }), ...counts.map((count) => {
       const cell = make("td", { text: String(count), title: `${((100 * count) / total).toFixed(1)} %` });
-      cell.style.background = `rgba(${css("--heat")}, ${(0.55 * count) / total})`;
+      cell.style.background = `rgba(var(--heat), ${(0.55 * count) / total})`;
       return cell;
     }));
   });
   return make("div", {}, which ? make("h4", { text: which }) : null,
     make("div", { class: "scroll matrix", ...reachable(`Confusion matrix ${which}`) },
-      make("table", { class: `confusion ${probe.classes.length > 6 ? "many" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
+      make("table", { class: `confusion ${probe.classes.length > 6 && probe.classes.some((name) => name.length > 3) ? "many" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
 }
 function multilabel(run) {
   const [probe] = run.probes, before = probe.untrained, which = before ? ["untrained", "trained"] : ["trained"];

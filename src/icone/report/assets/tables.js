@@ -18,17 +18,18 @@ function showGallery() {
 function showDuplicates() {
   perRun("duplicates", (run) => {
     const { pairs: found, outliers, counts } = run.duplicates, ids = run.map.ids, height = wide(run) ? 42 : 64;
+    const named = (text) => (run.map.labels ? make("small", {}, ...breakable(text)) : null); // without labels the pictures have the ids
     const picture = (point, query) => tile(run, point, query, height, () => showOnMap(run, point));
     const more = (shown, all) => (all > shown ? `, the first ${shown} of them here` : "");
     return [
       make("p", { class: "help", text: run.map.thumbnails === null ? "Near-duplicates need pictures of the samples, which this page does not have."
         : `${counted(counts[0], "pair")} of samples that the encoder and a perceptual hash both take for the same${more(found.length, counts[0])}.` }),
       make("div", { class: "tiles" }, ...found.map(([a, b, cosine, differs]) => make("div", { class: "pair box" },
-        make("div", { class: "tiles" }, picture(a, a), picture(b, a)), make("small", {}, ...breakable(`${ids[a]} · ${ids[b]}`)),
+        make("div", { class: "tiles" }, picture(a, a), picture(b, a)), named(`${ids[a]} · ${ids[b]}`),
         make("small", { text: `cosine ${cosine.toFixed(3)}, ${(100 * differs).toFixed(0)} % of the hash differs` })))),
       make("p", { class: "help", text: `${counted(counts[1], "sample")} far from all others${more(outliers.length, counts[1])}.` }),
       make("div", { class: "tiles" }, ...outliers.map(([point, , score]) => make("div", { class: "pair box" },
-        make("div", { class: "tiles" }, picture(point, point)), make("small", {}, ...breakable(ids[point])), make("small", { text: `score ${score.toFixed(1)}` }))))];
+        make("div", { class: "tiles" }, picture(point, point)), named(ids[point]), make("small", { text: `score ${score.toFixed(1)}` }))))];
   });
 }
 function showProvenance() {
