@@ -88,7 +88,8 @@ def plot_history(*runs: Run) -> Figure:
         for i, (name, points) in enumerate(terms[0].items()):
             axis.plot(*zip(*points, strict=True), label=name.replace("_", " "), marker=_marker(points, i), markersize=3)
         axis.set(xlabel="epoch", ylabel="loss")
-        axis.legend()
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        figure.legend(loc="outside upper center", ncols=2)  # not over the lines
     return figure
 
 
