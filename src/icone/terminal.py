@@ -32,7 +32,9 @@ class Terminal(Console):
     """
 
     def __init__(self, **settings: Any) -> None:
-        plain = {"markup": False, "emoji": False, "highlight": False, "force_jupyter": False}
+        plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "force_jupyter": False}
+        if _is_notebook():  # the output of a cell calls itself a terminal, and cannot move a cursor
+            plain["force_terminal"] = False
         super().__init__(**plain | settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
@@ -42,8 +44,12 @@ class Terminal(Console):
 
 def in_notebook(console: Console) -> bool:
     """Whether what a console prints appears below a cell of a Jupyter notebook."""
+    return _is_notebook() and console.file is sys.stdout
+
+
+def _is_notebook() -> bool:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return type(shell).__name__ == "ZMQInteractiveShell" and console.file is sys.stdout
+    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def say(console: Console, text: str) -> None:

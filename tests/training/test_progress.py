@@ -113,6 +113,7 @@ def test_a_notebook_has_the_lines_of_a_terminal_in_place(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)  # so says that of a notebook
     monkeypatch.setattr("sys.stdout", stream)
     with choose_display(Terminal()) as lines:
         lines.start(0, 40, 4)

@@ -33,7 +33,7 @@ with optional("report", "drawing figures"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
-    from matplotlib.ticker import LogFormatter
+    from matplotlib.ticker import LogFormatter, MaxNLocator
 
 COLOURS = ("#1A7FC1", "#E69F00", "#009E73", "#CC79A7", "#7CC7F2", "#D55E00", "#B3A100", "#8C8C8C")
 ROUNDING = 1e-6
@@ -87,7 +87,8 @@ def plot_history(*runs: Run) -> Figure:
         for i, (name, points) in enumerate(terms[0].items()):
             axis.plot(*zip(*points, strict=True), label=name.replace("_", " "), marker=_marker(points, i), markersize=3)
         axis.set(xlabel="epoch", ylabel="loss")
-        axis.legend()
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.legend(loc="outside upper center", ncols=2)  # not over the lines
     return figure
 
 
