@@ -39,7 +39,9 @@ NOT_RUN = {
     r"^python benchmarks": "takes minutes",
     r"--weights (timm|hf-hub|medicalnet)": "needs a network",
     r"paper run (?!all --dry-run)": "takes minutes",
-    r"paper show .*--(datasets|smoke)|paper show batch": "shows runs of minutes",
+    r"paper show .*--(datasets|smoke)|paper show (batch|memory)": "shows runs of minutes",
+    r"paper (export|import)": "carries runs of minutes",
+    r"…": "leaves a value to the reader",
 }
 SLOW = r"--devices|^torchrun|--weights weights.pth|--format onnx|--label-fractions|--batch-size auto"
 SMALLER = {

@@ -70,6 +70,8 @@ def test_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = "".join(blocks("start.md", "sh")).replace("x150", "x20").replace("--epochs 10", "--epochs 1")
     for command in commands.splitlines():
         words = shlex.split(command)
+        if words[:2] == ["pip", "install"]:
+            continue
         quick = {"evaluate": ["--geometry-instances", "8"], "report": ["--projections", "pca"]}
         assert words[0] == "icone"
         assert main([*words[1:], *quick.get(words[1], [])]) == 0, command

@@ -250,7 +250,7 @@ def test_all_pairs_are_computed_where_a_step_can_afford_them_and_else_estimated_
     assert exact.objective.diversity.func is orthogonality
     estimated: Any = IConE(encoder, Setting(num_instances=500, diversity_flops=3 * 500**2 * 8 - 1), out=8)
     assert estimated.objective.diversity.func is sampled_orthogonality
-    assert "249 random anchors" in estimated.notes[0]
+    assert "374 random anchors" in estimated.notes[0]
     assert "diversity=orthogonality" in estimated.notes[0]
     asked = IConE(encoder, Setting(num_instances=500, diversity_flops=1.0), out=8, diversity="orthogonality")
     assert not asked.notes
