@@ -77,6 +77,8 @@ class Run:
     def open(cls, folder: str | Path) -> Run:
         """A run that exists, or an `InputError` that says what is missing."""
         run = cls(folder)
+        if not run.folder.exists():
+            raise InputError(f"there is no run {run.folder}: check the path")
         if not run.exists():
             raise InputError(f"{run.folder} is not a run folder (it has no config.json)")
         if run.is_finetuned:

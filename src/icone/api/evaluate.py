@@ -40,8 +40,8 @@ CLASSES_LISTED = 12
 @check_arguments
 def evaluate(
     run: str | Path | Run,
-    *,
     data: Any = None,
+    *,
     labels: Any = None,
     label_column: tuple[str, ...] = (),
     groups: Any = None,

@@ -85,8 +85,9 @@ class Report(RunDataFlags):
     def run(self, console: Console) -> None:
         from icone.report import report
 
+        replaced = ", in place of the one that was there" if self.out.exists() else ""
         target = report(self.run_folders, **settings_of(self, "run_folders"), console=console)
-        say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB): open it in a browser")
+        say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB){replaced}: open it in a browser")
 
 
 @dataclass(frozen=True, kw_only=True)

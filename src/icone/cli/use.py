@@ -50,6 +50,7 @@ class Embed(RunDataFlags, InferenceFlags):
 
         by_tiles = self.tiles or Run.open(self.run_folder).config.tiles is not None
         out = self.out or Path("features.zarr" if by_tiles and not self.dense else "embeddings.parquet")
+        replaced = "; the file that was there is replaced (--out chooses another)" if out.exists() else ""
         table = embed(self.run_folder, **settings_of(self, "run_folder") | {"out": out}, console=console)
         features = table.filter(regex=r"^f\d+$").shape[1]
         what = "feature maps" if self.dense else f"embeddings of {features} features"
@@ -59,7 +60,7 @@ class Embed(RunDataFlags, InferenceFlags):
         also = [column for column in ("label", "group", "split") if column in table]
         say(
             console,
-            f"wrote {len(table)} {what} to {out}" + (f", with {', '.join(also)}" if also else ""),
+            f"wrote {len(table)} {what} to {out}" + (f", with {', '.join(also)}" if also else "") + replaced,
         )
 
 

@@ -104,10 +104,10 @@ def _rows_by_id(where: str, names: Sequence[str], ids: Sequence[str]) -> _Found:
     ambiguous = [name for name in unknown if name.strip() in every]
     if ambiguous or (unknown and len(unknown) == len(names)):
         listed = ambiguous or unknown
+        way_out = "remove these rows or write whole ids" if ambiguous else "is it the table of these files?"
         raise InputError(
             f"{where} labels {len(listed)} samples that are not in the data, or there more than once "
-            f"({_examples(listed)}); the data has ids such as {_examples(ids)}: "
-            "remove these rows or write whole ids"
+            f"({_examples(listed)}); the data has ids such as {_examples(ids)}: {way_out}"
         )
     if not names:
         raise InputError(f"{where} has no row for any of the {len(ids)} samples ({_examples(ids)})")

@@ -83,7 +83,12 @@ class Preparation:
         """
         x = _as_floats(samples)
         if x.ndim != self.spatial_dims + 2:
-            raise InputError(f"expected a batch (B, …) of {_KINDS[self.spatial_dims]}, got the shape {tuple(x.shape)}")
+            no_channels = x.ndim == self.spatial_dims + 1 and self.channels == 1
+            way_out = "; gray samples without an axis of channels become such a batch by samples[:, None]"
+            raise InputError(
+                f"expected a batch (B, …) of {_KINDS[self.spatial_dims]}, got the shape {tuple(x.shape)}"
+                f"{way_out if no_channels else ''}"
+            )
         if len(x) == 0:
             raise InputError("expected a batch of at least one sample, got none")
         rows = self._spacings(spacing, len(x))

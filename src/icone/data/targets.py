@@ -77,7 +77,8 @@ def find_task(labels: Sequence[str | None], wanted: TaskSetting, several_columns
     if len(values) > MANY_VALUES and len(given) < FEW_PER_VALUE * len(values):
         how = f"the labels are whole numbers, {span}, with {len(given) / len(values):.1f} samples of each value"
         return "regression", f"{how}, and taken for a quantity (--task classification: classes)"
-    return "classification", f"the labels are {len(values)} whole numbers, taken for classes (--task regression)"
+    found = f"the labels are {len(values)} whole numbers, taken for classes"
+    return "classification", f"{found}; if they are quantities, give --task regression"
 
 
 def join_columns(names: Sequence[str], columns: Sequence[Sequence[str | None]], where: str) -> list[str | None]:
