@@ -41,7 +41,7 @@ def test_folders_of_seeds_are_found_by_number(tmp_path: Path) -> None:
     assert [(group.name, len(group.runs)) for group in group_seeds(runs)] == [("one", 1), ("group", 2)]
     (tmp_path / "group" / "config.json").touch()  # a run that keeps folders of its own in its folder
     assert seed_folders(tmp_path / "group") == []
-    with pytest.raises(InputError, match="not a run folder"):
+    with pytest.raises(InputError, match="there is no run"):
         Run.open(tmp_path / "other")
     with pytest.raises(InputError, match="holds no folders seed-0"):
         evaluate_seeds(tmp_path / "group")

@@ -19,6 +19,7 @@ from PIL import Image
 from icone.config import ImageViews, PretrainConfig, to_command
 from icone.data.labels import read_columns, read_labels
 from icone.errors import InputError
+from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import ProjectionName
 from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
@@ -121,6 +122,14 @@ def test_classes_are_counted_in_each_part_of_the_data(make_run: Callable[..., Ru
     assert found["text"] == "3 classes; 1 sample without"
     assert found["parts"] == ["trained on", "external test"]
     assert found["counts"] == [["a", 2, 1], ["b", 2, 1], ["c", 0, 2]]
+    record = json.loads((run.folder / "config.json").read_text())
+    (run.folder / "config.json").write_text(json.dumps({**record, "data": {**record["data"], "held_out": 2}}))
+    # of the training split of the source, and kept from training by the run itself
+    instances = {"ids": [], "labels": [], "minority": [], "test_ids": saved["ids"][:2].tolist()}
+    (run.folder / "instances.json").write_text(json.dumps(instances))
+    found = run_content(Run(run.folder), name="run", projections=("pca",), thumbnails=False)["data"]["labels"]
+    assert found["parts"] == ["trained on", "held out", "external test"]
+    assert found["counts"] == [["a", 1, 1, 1], ["b", 1, 1, 1], ["c", 0, 0, 2]]
 
 
 def test_a_table_may_describe_more_samples_but_not_only_others(tmp_path: Path) -> None:
@@ -152,6 +161,13 @@ def test_epoch_0_is_the_encoder_before_training(make_run: Callable[..., Run]) ->
     assert history_columns(run)["geometry"] == {"rankme": [[0, 4.0], [1, 3.0], [2, 2.0]]}
     assert content_of(run)["live_samples"] == 12  # the page says so beside these charts
     assert plot_geometry(run).get_suptitle() == "while training, on random views of 12 samples"
+
+
+def test_every_row_of_the_table_is_explained(make_run: Callable[..., Run]) -> None:
+    assert all(metric.explanation for metric in metrics_shown("evaluation"))
+    rows = content_of(make_run(features(8), ["a", "b"] * 4))["metrics"]
+    assert {"linear probe, balanced accuracy (%)", "RankMe"} <= {row["title"] for row in rows}
+    assert all(row["explanation"].endswith((".", ").")) for row in rows)
 
 
 def test_the_verdict_of_the_evaluation_is_shown_as_it_is(make_run: Callable[..., Run]) -> None:

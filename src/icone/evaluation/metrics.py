@@ -71,6 +71,8 @@ class Metric:
     """Which values are better; empty where neither is."""
     meaning: str = ""
     """What a better value means, where the title does not say it."""
+    explanation: str = ""
+    """What it is, in a sentence, for readers of the page who do not know the name."""
     shown: tuple[Place, ...] = ("evaluation",)
     """evaluation: in tables of `icone evaluate`, the page and a sweep; sweep: there alone; training: measured and drawn
     over epochs."""
@@ -129,56 +131,76 @@ def _probe(name: str, label: str, **changes: Any) -> Metric:
     return Metric(name=name, **settings)
 
 
+_EXPLAINED = "The share of the variance of the numbers that {} explains; 0 is no better than their mean."
+_ORDERED = "Whether {} puts test samples in the right order; 1 is perfect, 0 is chance."
+_NEIGHBOURS = "How often the {} of a test sample have its class, as the mean over classes."
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _probe("linear_probe", "linear probe"),
-        _probe("knn_1", "kNN-1"),
-        _probe("knn_5", "kNN-5"),
-        _probe("knn_20", "kNN-20"),
+        _probe(
+            "linear_probe", "linear probe",
+            explanation="How often a logistic regression on the features names the class of a test sample, as the mean "
+            "over classes.",
+        ),
+        _probe("knn_1", "kNN-1", explanation=_NEIGHBOURS.format("nearest training sample")),
+        _probe("knn_5", "kNN-5", explanation=_NEIGHBOURS.format("five nearest training samples")),
+        _probe("knn_20", "kNN-20", explanation=_NEIGHBOURS.format("twenty nearest training samples")),
         _probe(
             "minority", "minority classes", title="linear probe, minority classes", probe="linear_probe",
             score="minority_accuracy",
+            explanation="The linear probe on the classes that have fewer training samples than the average class.",
         ),
         Metric(
             name="auroc", title="linear probe, AUROC", label="AUROC", digits=3, better="higher", probe="linear_probe",
             score="auroc",
+            explanation="How often the linear probe ranks a sample of a class above one of another; 0.5 is chance.",
         ),
         Metric(
             name="ridge_probe", title="ridge probe, R²", label="ridge probe, R²", digits=3, better="higher",
-            probe="ridge_probe", score="r2",
+            probe="ridge_probe", score="r2", explanation=_EXPLAINED.format("a linear regression on the features"),
         ),
         Metric(
             name="ridge_spearman", title="ridge probe, Spearman correlation", digits=3, better="higher",
-            probe="ridge_probe", score="spearman",
+            probe="ridge_probe", score="spearman", explanation=_ORDERED.format("a linear regression on the features"),
         ),
         Metric(
             name="knn_regressor", title="5 nearest neighbours, R²", digits=3, better="higher", probe="knn_regressor",
-            score="r2",
+            score="r2", explanation=_EXPLAINED.format("the mean of the five nearest training samples"),
         ),
         Metric(
             name="knn_spearman", title="5 nearest neighbours, Spearman correlation", digits=3, better="higher",
             probe="knn_regressor", score="spearman",
+            explanation=_ORDERED.format("the mean of the five nearest training samples"),
         ),
         Metric(
             name="multilabel_probe", title="one-vs-rest probe, mean AUROC", digits=3, better="higher",
             probe="multilabel_probe", score="auroc",
+            explanation="How often a logistic regression for each label ranks a sample that has it above one that has "
+            "not, as the mean over labels; 0.5 is chance.",
         ),
         Metric(
             name="average_precision", title="one-vs-rest probe, mean average precision", digits=3, better="higher",
             probe="multilabel_probe", score="average_precision",
+            explanation="The area under precision against recall, as the mean over labels; chance is the share of "
+            "samples that have the label.",
         ),
         Metric(
             name="recognition", title="views nearer to their own sample than to another",
             label="views nearer to their own sample", percent=True, better="higher", shown=("evaluation", "training"),
+            explanation="How often a random view of a sample lies nearer to another view of it than to one of another "
+            "sample; 50 is chance. It needs no labels.",
             measure=lambda e: None if e.recognised is None else e.recognised.share,
         ),
         Metric(
             name="rankme", title="RankMe", better="higher", shown=("evaluation", "training"), from_zero=True,
+            explanation="How many directions the features use: the exponential of the entropy of their singular values "
+            "(Garrido et al. 2023). Near 1 is a collapse.",
             grows=True, measure=lambda e: geometry.rankme(e.standardized),
         ),
         Metric(
             name="variance_rank", title="directions that hold the variance", better="higher",
+            explanation="The same for the variance, the squares of the singular values: stricter than RankMe.",
             shown=("evaluation", "training"), from_zero=True, grows=True,
             measure=lambda e: geometry.variance_rank(e.standardized),
         ),
@@ -186,22 +208,31 @@ METRICS: dict[str, Metric] = {
             name="effective_rank", title="effective rank", better="higher", shown=("sweep",),
             measure=lambda e: geometry.entropy_rank(geometry.singular_values(e.standardized)),
         ),
-        Metric(name="lidar", title="LiDAR", better="higher", measure=_of_views(geometry.lidar)),
+        Metric(
+            name="lidar", title="LiDAR", better="higher", measure=_of_views(geometry.lidar),
+            explanation="How many directions tell samples apart, once what differs between views of one sample is "
+            "taken out (Thilak et al. 2024).",
+        ),
         Metric(
             name="alignment", title="alignment", digits=2, better="lower", meaning="views agree",
+            explanation="The mean squared distance between two views of a sample (Wang and Isola 2020).",
             shown=("evaluation", "training"), from_zero=True, measure=_of_views(geometry.alignment),
         ),
         Metric(
             name="uniformity", title="uniformity", digits=2, better="lower", meaning="more spread",
+            explanation="How evenly samples are spread over directions: about −4 is even, 0 is one point (Wang and "
+            "Isola 2020).",
             shown=("evaluation", "training"), measure=lambda e: geometry.uniformity(e.standardized),
         ),
         Metric(
             name="first_component", title="variance in the first component", percent=True,
+            explanation="The share of the variance that lies in one direction; 100 is a collapse to a line.",
             shown=("evaluation", "training"), from_zero=True,
             measure=lambda e: geometry.first_component_share(e.features),
         ),
         Metric(
             name="mean_cosine", title="mean cosine between samples", label="mean cosine of features", digits=4,
+            explanation="How alike the features of two samples are on average; 1 is a collapse to a point.",
             shown=("evaluation", "training"), measure=lambda e: geometry.mean_cosine(e.features),
         ),
         Metric(

@@ -70,7 +70,10 @@ def run_content(
         "name": name,
         "data": data_content(run, samples, drawn.examples if drawn else {}),
         "verdict": Verdict.from_json(result["verdict"]).to_json(),
-        "metrics": [{"title": metric.heading, **texts} for metric, texts in metric_texts([result])],
+        "metrics": [
+            {"title": metric.heading, "explanation": metric.explanation, **texts}
+            for metric, texts in metric_texts([result])
+        ],
         "note": _note(result["data"]),
         "warnings": live_warnings(run),
         "label_notes": result["data"].get("notes", []),

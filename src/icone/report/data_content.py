@@ -38,7 +38,7 @@ def data_content(run: Run, samples: Samples, examples: Mapping[int, Tensor]) -> 
     return {
         "key": [data["fingerprint"], data["preparation"], run.record.get("views")],
         "facts": _facts(run),
-        "labels": _labels(samples),
+        "labels": _labels(samples, set(run.instances["test_ids"]) if data["held_out"] else set()),
         "notes": data["notes"],
         "skipped": [[str(name), str(reason)] for name, reason in data["skipped"]],
         "views": _views_text(run),
@@ -67,8 +67,11 @@ def _facts(run: Run) -> dict[str, str]:
     return facts
 
 
-def _labels(samples: Samples) -> dict[str, Any] | None:
-    """How many of the evaluated samples have each label, in each part of the data; of numbers, their range."""
+def _labels(samples: Samples, held_out: set[str]) -> dict[str, Any] | None:
+    """How many of the evaluated samples have each label, in each part of the data; of numbers, their range.
+
+    `held_out` are the ids that the run kept from training itself; the splits are those of the source.
+    """
     known = [label for label in samples.labels if label]
     if not known:
         return None
@@ -76,8 +79,10 @@ def _labels(samples: Samples) -> dict[str, Any] | None:
         low, middle, high = np.quantile(np.array(known, dtype=float), (0, 0.5, 1))
         return {"text": f"{len(known):,} numbers from {low:g} to {high:g}, median {middle:g}", "counts": []}
     several = samples.task != "classification"
-    counts: dict[str, Counter[str]] = {split: Counter() for split in PARTS if split in samples.splits}
-    for label, split in zip(samples.labels, samples.splits, strict=True):
+    own = zip(samples.source_ids, samples.splits, strict=True)
+    parts = ["test" if split == "train" and name in held_out else split for name, split in own]
+    counts: dict[str, Counter[str]] = {split: Counter() for split in PARTS if split in parts}
+    for label, split in zip(samples.labels, parts, strict=True):
         counts[split].update(label_set(label) if several else [label] if label else [])
     names = sorted_classes({name for found in counts.values() for name in found})
     without = len(samples.labels) - len(known)

@@ -14,6 +14,13 @@ function showVerdicts() {
         ...run.label_notes.map((text) => make("p", { class: "note", text }))),
       runs.length === 1 ? metricTable(run.metrics) : null));
   }
+  find("#verdict .cards").after(explanations());
+}
+// What the rows of the tables are, for readers who do not know their names.
+function explanations() {
+  const known = new Map(runs.flatMap((run) => run.metrics).filter((row) => row.explanation).map((row) => [row.title, row.explanation]));
+  const words = [...known].flatMap(([title, text]) => [make("dt", { text: title }), make("dd", { text })]);
+  return make("details", { class: "words" }, make("summary", { text: "What these numbers are" }), make("dl", {}, ...words));
 }
 function metricTable(metrics) {
   const columns = ["untrained", "trained"].filter((which) => metrics.some((row) => row[which]));
