@@ -59,6 +59,8 @@ GRID: dict[str, dict[str, Any]] = {
     "default": {},
     "head at zero": {"head": "zero"},
     "head at zero, 50 epochs": {"head": "zero", "epochs": 50},
+    "head at zero, encoder_lr 0.1": {"head": "zero", "encoder_lr": 0.1},
+    "head at zero, encoder_lr 1": {"head": "zero", "encoder_lr": 1.0},
     "lr 3e-4": {"lr": 3e-4},
     "lr 3e-3": {"lr": 3e-3},
     "encoder_lr 0.1": {"encoder_lr": 0.1},
@@ -86,6 +88,10 @@ class Options:
     fractions: tuple[float, ...] = (1.0, 0.5, 0.1)
     seeds: int = 3
     grid: bool = False
+    recipes: tuple[str, ...] = tuple(GRID)
+    """Recipes of the grid."""
+    recipe: str = "default"
+    """Recipe of the table, one of the grid."""
     table: bool = False
     """Print the table of --out, and measure nothing."""
     workers: int = 4
@@ -184,7 +190,7 @@ def pretrain(job: Job, options: Options) -> list[Row]:
 def finetune(job: Job, options: Options) -> list[Row]:
     """Fine-tune with a share of the labels; without a recipe, from scratch too."""
     folder = options.work / f"{job.data}-{job.seed}-{job.recipe or 'tuned'}-{job.fraction:g}".replace(" ", "-")
-    settings = dict(GRID[job.recipe]) if job.recipe else {}
+    settings = dict(GRID[job.recipe or options.recipe])
     if options.finetune_epochs is not None:
         settings["epochs"] = options.finetune_epochs
     began = time.monotonic()
@@ -247,7 +253,7 @@ def measure(options: Options, console: Console) -> None:
             told = ", ".join(f"{row['row']} {row['score']:.1f}" for row in new)
             console.print(f"{time.monotonic() - began:.0f} s: {job}: {told}", markup=False)
             if job.fraction is None:
-                recipes: Iterable[str | None] = GRID if options.grid else [None]
+                recipes: Iterable[str | None] = options.recipes if options.grid else [None]
                 for fraction, recipe in itertools.product(options.fractions, recipes):
                     if (one := Job(job.data, job.seed, fraction, recipe)) not in done:
                         start(one)
