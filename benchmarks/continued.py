@@ -55,7 +55,7 @@ SMALL_IMAGES: Row = {"encoder": "resnet18", "size": 28}
 VOLUMES: Row = {"encoder": "resnet18_3d", "size": 28}
 FIRST: dict[str, Row] = {
     "caltech": {**IMAGES, "epochs": 100},
-    "hippocampus": {**VOLUMES, "epochs": 200},
+    "hippocampus": {**VOLUMES, "epochs": 200, "intensity": "sample"},
     "pneumonia": {**SMALL_IMAGES, "epochs": 10},
 }
 """What an encoder is pretrained on: 3,700, 800 and 3,000 steps of 16 samples."""
