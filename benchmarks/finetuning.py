@@ -18,9 +18,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
-import multiprocessing
-import queue
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,9 +32,8 @@ from sklearn.model_selection import train_test_split
 
 import icone
 from icone.run import Run
+from jobs import Limits, Row, append, finished_jobs, read
 from learning import markdown, spread
-
-Row = dict[str, Any]
 
 SETS: dict[str, dict[str, Any]] = {
     "adrenal": {"encoder": "resnet18_3d", "size": 64, "epochs": 15},
@@ -138,20 +134,30 @@ def settings_of(name: str, options: Options, seed: int) -> Row:
     return {**settings, "source": options.work.resolve() / f"{name}-train.csv"}
 
 
-def write_tables(name: str, options: Options) -> None:
-    """Part a set of files into two tables, stratified, the same for all seeds."""
-    folder = options.data / {"blood": "bloodcells", "caltech": "caltech20"}[name]
+def labelled_files(name: str, data: Path) -> list[tuple[Path, str]]:
+    """The files of a set with their labels, those of classes that are too small left out."""
+    folder = data / {"blood": "bloodcells", "caltech": "caltech20"}[name]
     if name == "blood":
         with (folder / "labels.csv").open(newline="") as file:
             found = [(folder / "images" / row["file"], row["label"]) for row in csv.DictReader(file)]
     else:
         found = [(path, path.parent.name) for path in sorted(folder.glob("*/*.jpg"))]
     counts = Counter(label for _, label in found)
-    kept = [(path.resolve(), label) for path, label in found if counts[label] >= FEWEST]
-    parts = train_test_split(kept, test_size=TEST_FRACTION, random_state=0, stratify=[label for _, label in kept])
+    return [(path.resolve(), label) for path, label in found if counts[label] >= FEWEST]
+
+
+def write_parts(name: str, files: Sequence[tuple[Path, str]], folder: Path, test_fraction: float) -> None:
+    """Part a set of files into two tables, stratified, the same for all seeds."""
+    labels = [label for _, label in files]
+    parts = train_test_split(files, test_size=test_fraction, random_state=0, stratify=labels)
     for part, rows in zip(("train", "test"), parts, strict=True):
-        with (options.work / f"{name}-{part}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([("path", "label"), *sorted(rows)])
+        write_table(folder / f"{name}-{part}.csv", rows)
+
+
+def write_table(file: Path, rows: Sequence[tuple[Path, str]]) -> None:
+    """A table of files and labels that is a source of `icone.pretrain`."""
+    with file.open("w", newline="") as opened:
+        csv.writer(opened).writerows([("path", "label"), *sorted(rows)])
 
 
 def test_part(name: str, options: Options) -> Row:
@@ -159,6 +165,11 @@ def test_part(name: str, options: Options) -> Row:
     if options.grid:
         return {"test_fraction": TEST_FRACTION}
     return {"official_test": True} if name == "adrenal" else {"test": options.work.resolve() / f"{name}-test.csv"}
+
+
+def same_run(row: Row, job: Job) -> bool:
+    """Whether a measurement is of the run that a job pretrains."""
+    return (row["data"], row["seed"]) == (job.data, job.seed)
 
 
 def pretrain(job: Job, options: Options) -> list[Row]:
@@ -171,7 +182,8 @@ def pretrain(job: Job, options: Options) -> list[Row]:
             resume=Run(folder).exists(), console=console,
         )  # fmt: skip
     trained = time.monotonic() - began
-    if options.grid:
+    known = {row["fraction"] for row in read(options.out) if row["row"] == "trained" and same_run(row, job)}
+    if options.grid or known.issuperset(options.fractions):
         return []
     result = icone.evaluate(
         folder, **test_part(job.data, options), label_fractions=options.fractions, geometry_instances=0,
@@ -206,6 +218,7 @@ def finetune(job: Job, options: Options) -> list[Row]:
             data, found = result["data"], result[key]
             about = {"labels": data["train"] + data["val"], "test": data["test"], **result["training"].get(name, {})}
             scores = {"score": 100 * found["balanced_accuracy"], "auroc": found.get("auroc")}
+            scores["probe"] = 100 * result["probe"]["balanced_accuracy"]
             rows.append({"data": job.data, "seed": job.seed, "fraction": job.fraction, "row": name, **scores, **about})
     return [{**row, "recipe": job.recipe, "seconds": time.monotonic() - began} for row in rows]
 
@@ -218,52 +231,23 @@ def work(job: Job, options: Options) -> list[Row]:
 
 def measure(options: Options, console: Console) -> None:
     """Do what is missing, `options.workers` jobs at a time; the fine-tunings of a run begin when it is pretrained."""
-    began, known = time.monotonic(), read(options.out)
+    known = read(options.out)
     done = {Job(row["data"], row["seed"], row["fraction"], row.get("recipe")) for row in known if "recipe" in row}
-    probed = {(row["data"], row["seed"], row["fraction"]) for row in known if row["row"] == "trained"}
     options.work.mkdir(parents=True, exist_ok=True)
     for name in options.sets:
         if name != "adrenal" and not (options.work / f"{name}-test.csv").exists():
-            write_tables(name, options)
-    finished: queue.SimpleQueue[tuple[Job, list[Row] | BaseException]] = queue.SimpleQueue()
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:  # leaving ends what still runs
+            write_parts(name, labelled_files(name, options.data), options.work, TEST_FRACTION)
 
-        def start(job: Job) -> None:
-            pool.apply_async(
-                work, (job, options), callback=lambda rows: finished.put((job, rows)),
-                error_callback=lambda error: finished.put((job, error)),
-            )  # fmt: skip
+    def follow(job: Job) -> list[Job]:
+        recipes: Iterable[str | None] = options.recipes if options.grid else [None]
+        shares = () if job.fraction is not None else options.fractions
+        jobs = [Job(job.data, job.seed, *one) for one in itertools.product(shares, recipes)]
+        return [one for one in jobs if one not in done]
 
-        waiting = 0
-        for seed, name in itertools.product(range(options.seeds), options.sets):
-            start(Job(name, seed))
-            waiting += 1
-        while waiting and (left := options.seconds - (time.monotonic() - began)) > 0:
-            try:
-                job, found = finished.get(timeout=left)
-            except queue.Empty:
-                break
-            waiting -= 1
-            if isinstance(found, BaseException):
-                console.print(f"{job}: {type(found).__name__}: {found}", markup=False)
-                continue
-            new = [row for row in found if "recipe" in row or (job.data, job.seed, row["fraction"]) not in probed]
-            with options.out.open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in new)
-            told = ", ".join(f"{row['row']} {row['score']:.1f}" for row in new)
-            console.print(f"{time.monotonic() - began:.0f} s: {job}: {told}", markup=False)
-            if job.fraction is None:
-                recipes: Iterable[str | None] = options.recipes if options.grid else [None]
-                for fraction, recipe in itertools.product(options.fractions, recipes):
-                    if (one := Job(job.data, job.seed, fraction, recipe)) not in done:
-                        start(one)
-                        waiting += 1
-        if waiting:
-            console.print(f"{options.seconds:.0f} s are over, {waiting} jobs are left: the same command goes on")
-
-
-def read(file: Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    first = [Job(name, seed) for seed, name in itertools.product(range(options.seeds), options.sets)]
+    limits = Limits(options.workers, options.seconds)
+    for _, found in finished_jobs(work, first, options, limits, console, follow):
+        append(options.out, found)
 
 
 def _network(row: Row) -> str:
