@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -79,7 +80,8 @@ def finetuned_shares(
                     pretrained=run, config=config, samples=samples, parts=parts, given=given, device=device,
                     console=Terminal(quiet=True), display=partial(_InBar, bar, what, console),
                 )  # fmt: skip
-                score = _train(tuning, network, f"{number - 1} of {counted(len(plan), 'network')}")
+                with _interruptions(f"{number - 1} of {counted(len(plan), 'network')}"):
+                    score = float(tuning.tune(network, tuning.encoder(network)).result)
                 finished.keep(config, parts, network, score)
             told = f"{metric.text(score)}{' %' if metric.percent else ''}"
             say(console, f"{number}/{len(plan)} {what}: {TITLES[metric.name].removesuffix(' (%)')} {told}")
@@ -90,13 +92,13 @@ def finetuned_shares(
     return {"draws": shares.draws, "epochs": shares.epochs, "metric": metric.name, "points": points}
 
 
-def _train(tuning: Tuning, network: Network, trained: str) -> float:
-    """The score of a network on the test part after training."""
+@contextlib.contextmanager
+def _interruptions(trained: str) -> Iterator[None]:
+    """Say to whoever interrupts the block what is kept."""
     try:
-        return float(tuning.tune(network, tuning.encoder(network)).result)
-    except InterruptedRun as error:
-        kept = "their scores are kept, and the same command goes on"
-        raise InterruptedRun(f"interrupted: {trained} are fine-tuned; {kept}") from error
+        yield
+    except KeyboardInterrupt as error:
+        raise InterruptedRun(f"interrupted: {trained} are fine-tuned, and their scores are kept") from error
 
 
 class _Finished:
