@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import continued
 import probe
 from icone.encoders import build_encoder
 from step import (
@@ -150,3 +151,19 @@ def test_the_probe_is_measured_beside_the_same_run_without_it() -> None:
     assert float(by_clock) > 0
     assert float(by_difference) > -100
     assert (probed, same) == ("0", "yes")  # so short a run affords 16 samples, too few for a score
+
+
+def test_continued_pretraining_is_compared_in_pairs_of_set_and_seed() -> None:
+    scores = {"default": (50.0, 60.0, 70.0), "layer decay 1": (51.0, 63.0, 68.0)}
+    where = (("blood", 0), ("blood", 1), ("breast", 0))
+    rows = [
+        {"data": data, "seed": seed, "row": name, "score": score, "linear_probe": score, "knn_5": score}
+        for name, values in scores.items()
+        for (data, seed), score in zip(where, values, strict=True)
+    ]
+    rows.append({**rows[-1], "seed": 7})  # has no default to be compared with
+    line = next(line for line in continued.differences(rows).splitlines() if "layer decay 1" in line)
+    assert [cell.strip() for cell in line.split("|")[2:4]] == ["+2.00±1.00 (2)", "-2.00 (1)"]
+    line = next(line for line in continued.table(rows, "knn_5").splitlines() if "default" in line)
+    assert [cell.strip() for cell in line.split("|")[2:6]] == ["55.0±7.1", "–", "–", "70.0±0.0"]
+    assert {name for part in continued.PARTS.values() for name in part} == continued.SETS.keys()

@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
 Read = TypeVar("Read")
 
+FINISHED_SHARES = "finished_shares.json"
+"""Scores of networks that `icone evaluate` has fine-tuned, while others are still to come."""
+
 OWN_FILES = (
     "config.json", "config.toml", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
     "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", "tensorboard", "wandb", "wandb-run",
-    "mlflow-run", ".lock",
+    "mlflow-run", ".lock", FINISHED_SHARES,
 )  # fmt: skip
 """Files and folders in a run folder that only the run itself writes."""
 

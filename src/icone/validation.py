@@ -127,6 +127,8 @@ RANGES: dict[str, Rule] = {
     "devices": at_least(1, 1024),
     "batch_sizes": all_of(COUNT),
     "label_fractions": all_of(above(0, 1)),
+    "finetune_draws": at_least(0, 1000),
+    "finetune_epochs": COUNT,
     "fraction": above(0, 1),
     "freeze": PROBABILITY,
     "encoder_lr": above(0, 1000),

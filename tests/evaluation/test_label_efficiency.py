@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 import icone
-from icone.api.evaluate import efficiency_table, score_sentences
+from icone.api.evaluate import score_sentences
+from icone.api.few_labels import efficiency_table
 from icone.cli import main
 from icone.evaluation.assessment import Partition, run_probes
 from icone.evaluation.label_efficiency import draw_labels, label_efficiency

@@ -115,6 +115,24 @@ def test_labels_are_probed_without_a_trace(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"subset": 40}, "40 training samples have a label, and a score needs 50"),
+        ({"subset": 60}, "affords 16 samples with a label, and a score needs 50. Train longer (--epochs)"),
+        ({"subset": 60, "no_labels": True}, ""),
+        ({"subset": 60, "probe_every": 0}, ""),
+        ({"subset": 60, "method": "supcon", "batch_size": 8}, ""),
+    ],
+)
+def test_one_note_says_why_labels_are_not_probed(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
+    run = pretrain(**POINTS | {"probe_every": 1} | settings, out=tmp_path / "run", console=(out := quiet()))
+    assert not any("probe" in row for row in run.history)
+    printed = out.file.getvalue()  # type: ignore[attr-defined]
+    assert printed.count("no probe of labels while training") == bool(said)
+    assert said in printed
+
+
+@pytest.mark.parametrize(
     ("task", "names", "said"),
     [
         ("regression", ("live_ridge", "live_knn_regressor"), "ridge probe R²"),
@@ -191,7 +209,10 @@ def test_probes_of_numbers_are_those_of_scikit_learn() -> None:
     }.items():
         assert found[name] == pytest.approx(r2_score(y[rows], in_halves(probe, model, x[rows], y[rows])), abs=1e-4)
         assert 0.05 < found[name] < 0.95
-    assert LabelProbe("regression", np.full((80, 1), 3.0))(features) == {}  # all the same
+    alike = LabelProbe("regression", np.full((80, 1), 3.0))
+    assert alike(features) == {}
+    assert "or are labelled alike" in alike.why_no_score(80)
+    assert probe.why_no_score(80) == ""
 
 
 def test_probes_of_several_labels_are_those_of_scikit_learn() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import nn
 from icone.api.build import check_given, give_again, given_objects, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
 from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
-from icone.api.partition import EvaluationData
+from icone.api.few_labels import FinetuneShares, finetuned_shares, forget_finished
 from icone.config import is_object
 from icone.data import Dataset
 from icone.data.targets import TaskSetting
@@ -23,7 +23,7 @@ from icone.evaluation.assessment import Partition, Result, assess, run_probes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
-from icone.evaluation.metrics import METRICS, metric_texts
+from icone.evaluation.metrics import metric_texts
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.methods import method_class
@@ -55,6 +55,9 @@ def evaluate(
     official_test: bool = False,
     test_fraction: float = 0.2,
     label_fractions: tuple[float, ...] = (),
+    finetune_draws: int = 0,
+    finetune_epochs: int | None = None,
+    from_scratch: bool = False,
     untrained: bool = True,
     geometry_instances: int = 256,
     device: str = "auto",
@@ -75,6 +78,9 @@ def evaluate(
 
     - `label_fractions`: probes are also trained on these shares of the labels, several draws each, stratified and with
       whole groups: what is read with few labels, and how many pretraining saves (`label_efficiency` in the result).
+    - `finetune_draws`: the encoder is also fine-tuned with each of these shares, in so many draws of labels, the first
+      ones of the probes; with `from_scratch` the same network from random weights too. `finetune_epochs` are those of
+      `icone.finetune`. Finished fine-tunings are kept until all are done: the same call goes on after an interruption.
 
     Else the probes are tested on the part that the run held out, on the source's official test split
     (`official_test`), or on a share of `test_fraction`, stratified by class. A run of a supervised method gets no
@@ -86,6 +92,7 @@ def evaluate(
         raise InputError("--test-labels are the labels of an external test set: give it with --test")
     if test is not None and official_test:
         raise InputError("--test and --official-test are two test sets: give one of the two")
+    shares = FinetuneShares(label_fractions, finetune_draws, finetune_epochs, from_scratch)
     run = run if isinstance(run, Run) else Run.open(run)
     given = given_objects(run, encoder, views, "icone.evaluate(run, {}=…)")
     console = console or Terminal()
@@ -108,7 +115,14 @@ def evaluate(
             seen, classes = _views(run, frozen, samples.datasets[0], geometry_instances)
             probes[name] = run_probes(features[name], samples.partition)
             measured[name] = assess(features[name][own], seen, probes[name], classes)
-        efficiency = _label_efficiency(features, samples, label_fractions)
+        efficiency: dict[str, Any] = {}
+        if label_fractions:
+            if samples.partition is None:
+                raise InputError(f"--label-fractions needs probes, and there are none: {samples.note}")
+            efficiency["label_efficiency"] = label_efficiency(features, samples.partition, label_fractions)
+            if finetune_draws:
+                found = finetuned_shares(run, samples, shares, given, device, console)
+                efficiency["label_efficiency"]["fine_tuning"] = found
     comparison = _compare(probes, samples.partition)
     taught = method_class(run.config.method).needs_labels and samples.partition is None
     verdict = judge(measured["trained"], measured.get("untrained"), comparison, TAUGHT if taught else "")
@@ -133,6 +147,7 @@ def evaluate(
                 **before,
             )
         write_json(run.result_file, result)
+        forget_finished(run)
     return result
 
 
@@ -162,17 +177,6 @@ def _compare(probes: dict[str, dict[str, Result]], partition: Partition | None) 
     )
 
 
-def _label_efficiency(
-    features: dict[str, np.ndarray], samples: EvaluationData, fractions: tuple[float, ...]
-) -> dict[str, dict[str, Any]]:
-    """The probes with shares of the labels, where they are asked for."""
-    if not fractions:
-        return {}
-    if samples.partition is None:
-        raise InputError(f"--label-fractions needs probes, and there are none: {samples.note}")
-    return {"label_efficiency": label_efficiency(features, samples.partition, fractions)}
-
-
 def _views(
     run: Run, encoder: FrozenEncoder, dataset: Dataset, instances: int
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -187,34 +191,6 @@ def _views(
 def result_table(result: dict[str, Any]) -> Table:
     """The metrics of `evaluate` as a table, untrained encoder first where it was measured."""
     return _metrics_table([result], result["data"]["note"])
-
-
-def efficiency_table(result: dict[str, Any]) -> Table | None:
-    """Scores by share of the labels, mean and interval over draws; None where that was not measured."""
-    found = result.get("label_efficiency")
-    if found is None:
-        return None
-    points = found["points"]
-    table = Table(title=f"with a share of the {found['labels']} labels, {found['draws']} draws", title_justify="left")
-    columns = [(probe, name) for probe in points["trained"] for name in ("untrained", "trained") if name in points]
-    table.add_column("labels", justify="right")
-    for probe, name in columns:
-        table.add_column(f"{METRICS[probe].axis}, {name}", justify="right")
-    for share, labels in {
-        point["fraction"]: point["labels"] for point in next(iter(points["trained"].values()))
-    }.items():
-        cells = []
-        for probe, name in columns:
-            here = [point for point in points[name].get(probe, ()) if point["fraction"] == share]
-            cells.append(_with_interval(METRICS[probe].text, here[0]) if here else "–")
-        table.add_row(f"{share:.3g} ({labels})", *cells)
-    return table
-
-
-def _with_interval(text: Callable[[float], str], point: dict[str, Any]) -> str:
-    if point["interval"] is None:
-        return text(point["mean"])
-    return f"{text(point['mean'])} ± {text((point['interval'][1] - point['interval'][0]) / 2)}"
 
 
 def notes(result: dict[str, Any]) -> list[str]:

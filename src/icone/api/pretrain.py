@@ -492,6 +492,8 @@ def _callbacks(
         sample_bytes=dataset.preparation.nbytes * (2 if dataset.preparation.crops else 1),
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
+    if probe.note:
+        display.note(probe.note)
     alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
     return [probe, *loggers, alarm]
 

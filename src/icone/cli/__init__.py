@@ -182,6 +182,6 @@ def _way_on(words: Sequence[str]) -> str:
 
 
 def _to_go_on(words: Sequence[str]) -> list[str]:
-    if words[:1] in (["paper"], ["demo"]):  # a sweep goes on where it was, a demo begins again
+    if words[:1] in (["paper"], ["demo"], ["evaluate"]):  # these go on where they were; a demo begins again
         return [*words]
     return [*words] if "--resume" in words else [*(w for w in words if w != "--extend"), "--resume"]

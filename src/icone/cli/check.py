@@ -25,21 +25,21 @@ class Evaluate(LabelFlags):
     label_fractions: tuple[float, ...] = ()
     """Train probes on these shares of the labels too, several draws each, for example 0.01 0.1 0.5: how many labels
     does pretraining save?"""
+    finetune_draws: int = 0
+    """With --label-fractions: fine-tune the encoder too, in so many draws of labels for every share, for example 3; 0:
+    not at all. Each trains a network, which takes long; what is finished is kept for the same command."""
+    finetune_epochs: int | None = None
+    """With --finetune-draws: as --epochs of `icone finetune`."""
+    from_scratch: bool = False
+    """With --finetune-draws: train the same network from random weights too, with the same labels."""
     untrained: bool = True
     """Measure the encoder before training too: what the verdict compares with."""
     geometry_instances: int = 256
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
 
     def run(self, console: Console) -> None:
-        from icone.api.evaluate import (
-            efficiency_table,
-            evaluate,
-            evaluate_seeds,
-            notes,
-            result_table,
-            score_sentences,
-            seeds_table,
-        )
+        from icone.api.evaluate import evaluate, evaluate_seeds, notes, result_table, score_sentences, seeds_table
+        from icone.api.few_labels import efficiency_table, finetuned_table
         from icone.seeds import seed_folders
 
         settings = settings_of(self, "run_folder")
@@ -51,8 +51,8 @@ class Evaluate(LabelFlags):
             return
         result = evaluate(self.run_folder, **settings, console=console)
         console.print(result_table(result))
-        if (efficiency := efficiency_table(result)) is not None:
-            console.print(efficiency)
+        for table in filter(None, (efficiency_table(result), finetuned_table(result))):
+            console.print(table)
         verdict = result["verdict"]
         for text in (verdict["headline"], *verdict["evidence"], *score_sentences(result), verdict["advice"]):
             if text:

@@ -61,6 +61,8 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
          "icone evaluate runs/scans --labels labels.csv --group-column patient"),
         ("How many labels does pretraining save?",
          "icone evaluate runs/scans --label-fractions 0.01 0.1 1"),
+        ("The same, and fine-tuned with three draws of labels each.",
+         "icone evaluate runs/scans --label-fractions 0.1 0.5 --finetune-draws 3"),
     ],
     "report": [
         ("One page about one run.", "icone report runs/scans"),

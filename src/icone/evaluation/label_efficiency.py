@@ -59,7 +59,7 @@ def label_efficiency(
             for probe in SHOWN_PROBES:
                 scored = [(len(rows), one[probe]) for rows, one in zip(chosen, found, strict=True) if probe in one]
                 if scored:
-                    points[encoder].setdefault(probe, []).append(_point(share, scored))
+                    points[encoder].setdefault(probe, []).append(point_of(share, scored))
     return {"labels": len(partition.train), "draws": draws, "points": points, "saved": _saved(points, partition)}
 
 
@@ -71,7 +71,8 @@ def _scores(features: Array, partition: Partition) -> dict[str, float]:
         return {}
 
 
-def _point(share: float, scored: Sequence[tuple[int, float]]) -> dict[str, Any]:
+def point_of(share: float, scored: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    """Mean and 95 % interval (Student's t) over draws of (labels, score), with all scores."""
     counts, scores = zip(*scored, strict=True)
     mean, half = float(np.mean(scores)), None
     if len(scores) > 1:

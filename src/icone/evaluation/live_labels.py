@@ -47,6 +47,7 @@ class LabelProbe:
         rows = np.flatnonzero(halves >= 0)
         if task == "classification":  # samples of other classes cannot be told
             rows = rows[targets[rows][:, usable].any(axis=1)]
+        self.labelled = int((halves >= 0).sum())
         fewest_columns = 2 if task == "classification" else 1
         self.rows = rows if len(usable) >= fewest_columns and len(rows) >= FEWEST else rows[:0]
         self.targets, self.halves = targets[self.rows][:, usable], halves[self.rows]
@@ -55,6 +56,20 @@ class LabelProbe:
     def without(cls) -> Self:
         """A probe of nothing."""
         return cls("classification", np.empty((0, 0)))
+
+    def why_no_score(self, available: int) -> str:
+        """Why there is no score, of so many training samples with a label; nothing where there is one or no label."""
+        if len(self.rows) or not available:
+            return ""
+        if available < FEWEST:
+            why = f"{available} training samples have a label, and a score needs {FEWEST}"
+        elif self.labelled < FEWEST:
+            looked_at = f"a run as short as this one affords {self.labelled} samples with a label"
+            way_out = "Train longer (--epochs), or measure less often (--probe-every)"
+            why = f"{looked_at}, and a score needs {FEWEST}. {way_out}"
+        else:
+            why = f"the {self.labelled} samples with a label have too few of each class, or are labelled alike"
+        return f"no probe of labels while training: {why}. `icone evaluate` probes all of them afterwards"
 
     def __call__(self, features: Array) -> dict[str, float]:
         """Scores by the names of the table of metrics; nothing where there is nothing to read."""

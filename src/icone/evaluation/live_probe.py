@@ -102,13 +102,16 @@ class LiveProbe(Callback):
 
     def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
         self.method, self.views, self.device, self.plan = method, views, device, plan
-        chosen = chosen_instances(labelled(dataset), plan.instances)
+        with_label = labelled(dataset)
+        chosen = chosen_instances(with_label, plan.instances)
         self.images = dataset.for_views(torch.from_numpy(chosen), VIEWS, SEED, epoch=0)
         self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
-        self.label_probe = LabelProbe.without()
+        self.label_probe, self.note = LabelProbe.without(), ""
+        """The note says why labels are not probed, where there are some."""
         if not method.needs_labels:
             groups = None if dataset.groups is None else [dataset.groups[row] for row in chosen]
             self.label_probe = LabelProbe(dataset.source.task, label_targets(dataset, chosen), groups)
+            self.note = self.label_probe.why_no_score(int(with_label.sum()))
         began = time.monotonic()
         with kept_statistics(method.encoder):
             self._calibrate()

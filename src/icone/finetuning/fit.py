@@ -88,7 +88,7 @@ def fit(
     task: Task,
     config: FinetuneConfig,
     rates: ContinuedSettings,
-    state_file: Path,
+    state_file: Path | None,
     *,
     smallest_batch: int = 1,
     display: Display,
@@ -99,8 +99,8 @@ def fit(
 
     AdamW of the recipe; the learning rate of the encoder is `rates.lr_scale` times that of the linear layer and falls
     by `rates.layer_decay` from layer to layer; warm-up, then a cosine to zero. The state is saved after an epoch if the
-    last one is `SAVE_SECONDS` old, and when the loop is interrupted or over. With `resume` the loop goes on after the
-    last saved epoch, bit for bit as if it had never stopped.
+    last one is `SAVE_SECONDS` old, and when the loop is interrupted or over; never without a `state_file`. With
+    `resume` the loop goes on after the last saved epoch, bit for bit as if it had never stopped.
     """
     device = classifier.device
     loader = Loader(
@@ -121,7 +121,7 @@ def fit(
         steps=epochs * passes * len(loader.sizes),
     )  # fmt: skip
     seed_random_numbers(config.seed, device)
-    progress = _restore(loop, state_file) if resume and state_file.is_file() else Progress()
+    progress = _restore(loop, state_file) if resume and state_file and state_file.is_file() else Progress()
     keeper = _StateKeeper(loop, state_file)
     with display, watch_signals() as wish, keeper:
         display.start(len(progress.history) * loop.steps // epochs, loop.steps, epochs)
@@ -219,7 +219,7 @@ def _tensors(loop: _Loop) -> dict[str, Tensor]:
 class _StateKeeper:
     """Keeps a copy of the state after the last epoch, and writes it where that is due, or when the block is left."""
 
-    def __init__(self, loop: _Loop, path: Path) -> None:
+    def __init__(self, loop: _Loop, path: Path | None) -> None:
         self.loop, self.path = loop, path
         self.written = time.monotonic()
         self.unwritten: tuple[dict[str, Tensor], Row] | None = None
@@ -231,6 +231,8 @@ class _StateKeeper:
         self._write()
 
     def keep(self, progress: Progress, *, over: bool) -> None:
+        if self.path is None:
+            return
         tensors = {name: t.detach().clone() for name, t in _tensors(self.loop).items()}
         best = {f"best/{name}": t for name, t in progress.best.items()}
         about = {"history": list(progress.history), "best_epoch": progress.best_epoch}
@@ -239,7 +241,7 @@ class _StateKeeper:
             self._write()
 
     def _write(self) -> None:
-        if self.unwritten is not None:
+        if self.path is not None and self.unwritten is not None:
             write_tensors(self.path, *self.unwritten)
             self.unwritten, self.written = None, time.monotonic()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from icone.api.summaries import NETWORKS, TITLES
 from icone.evaluation.metrics import METRICS
+from icone.terminal import counted
 
 
 def probe_content(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -49,9 +51,15 @@ def efficiency_content(found: dict[str, Any] | None) -> dict[str, Any] | None:
         for encoder, probes in found["points"].items()
         for probe, points in probes.items()
     ]
-    return {
-        "curves": curves,
-        "text": found["saved"].get("text", ""),
-        "labels": found["labels"],
-        "draws": found["draws"],
-    }
+    text = found["saved"].get("text", "")
+    note = f"Mean and 95 % interval over {found['draws']} draws of labels; all labels are one draw."
+    notes = {curve["probe"]: f"{note} {text}".strip() for curve in curves}
+    if tuned := found.get("fine_tuning"):
+        metric = METRICS[tuned["metric"]]
+        name = f"fine-tuning, {TITLES[metric.name]}"
+        networks = {NETWORKS[network]: points for network, points in tuned["points"].items()}
+        networks[NETWORKS["probe"]] = found["points"]["trained"][metric.name]
+        curves += [{"probe": name, "encoder": n, "scale": metric.scale, "points": p} for n, p in networks.items()]
+        draws = f"{counted(tuned['draws'], 'draw')} of labels (linear probe: {found['draws']})"
+        notes[name] = f"Mean and 95 % interval over {draws}; all labels are one draw."
+    return {"curves": curves, "text": text, "labels": found["labels"], "notes": notes}

@@ -88,18 +88,20 @@ function regression(run) {
     scores([data.kind ? "network" : "probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows, "Scores"), charts];
 }
 function labelCharts(run) {
+  const solid = (i) => ({ ...line(i), dash: "solid" }), dotted = (i) => ({ ...line(i), dash: "dot" });
+  const LOOKS = { trained: solid(0), untrained: dotted(1), "fine-tuned": solid(2), "from scratch": dotted(3), "linear probe": solid(0) };
   const found = run.label_efficiency, charts = make("div", { class: "charts spaced" });
   if (!found) return null;
   for (const probe of [...new Set(found.curves.map((c) => c.probe))]) {
     const traces = found.curves.filter((c) => c.probe === probe).map((c) => ({
       type: "scatter", mode: "lines+markers", name: c.encoder, title: c.encoder, x: c.points.map((p) => p.fraction), y: c.points.map((p) => c.scale * p.mean),
       error_y: { type: "data", array: c.points.map((p) => (p.interval ? c.scale * (p.interval[1] - p.mean) : 0)), thickness: 1 },
-      text: c.points.map((p) => `${p.labels} labels`), line: { ...line(c.encoder === "trained" ? 0 : 1), dash: c.encoder === "trained" ? "solid" : "dot" },
+      text: c.points.map((p) => `${p.labels} labels`), line: LOOKS[c.encoder],
     }));
     const shares = traces[0].x;
     chart(charts, `${probe}, by share of the ${found.labels} labels`, traces,
       { xaxis: { title: { text: "share of the labels" }, type: "log", tickvals: shares, ticktext: shares.map(String) }, yaxis: { title: { text: plain(probe) } } },
-      { across: "share", note: `Mean and 95 % interval over ${found.draws} draws of labels; all labels are one draw. ${found.text}` });
+      { across: "share", note: found.notes[probe] });
   }
   return charts;
 }
