@@ -152,12 +152,12 @@ def _metrics(measured: dict[str, Any]) -> Metrics:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation (over n − 1).
+    """Mean ± standard deviation (over n − 1); of one value that value alone.
 
-    >>> spread([1.0, 2.0, 3.0])
-    '2.0±1.0'
+    >>> spread([1.0, 2.0, 3.0]), spread([1.0])
+    ('2.0±1.0', '1.0')
     """
-    return f"{np.mean(values):.1f}±{np.std(values, ddof=1) if len(values) > 1 else 0:.1f}"
+    return f"{np.mean(values):.1f}" + (f"±{np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -26,10 +26,11 @@ import tyro
 from PIL import Image
 from rich.console import Console
 from sklearn.model_selection import train_test_split
+from torch import Tensor
 
 import icone
 from icone.evaluation.metrics import find_metric, metric_value
-from icone.nn.diversity import affordable_orthogonality
+from icone.nn.diversity import orthogonality, sampled_orthogonality
 from icone.process import configure_process
 from icone.run import Run
 from learning import markdown, spread
@@ -78,10 +79,13 @@ def measure(rows: Rows, seed: int, parts: dict[str, Any], options: Options) -> d
     """Train and evaluate one encoder."""
     train, labels = parts["train"]
     test, test_labels = parts["test"]
-    flops = float("inf") if rows == "all" else 4.0 * rows * len(train) * 128  # affords just so many rows
     run, console = Run(options.work / f"{rows}-{seed}"), Console(file=io.StringIO())
-    chosen = partial(affordable_orthogonality, flops=flops)
-    with patch("icone.methods.icone.affordable_orthogonality", lambda shape, _, **how: chosen(shape, **how)):
+
+    def chosen(shape: tuple[int, int], flops: float, *, sampled_share: float, normalisation: Any) -> partial[Tensor]:
+        form = orthogonality if rows == "all" else partial(sampled_orthogonality, rows=rows)
+        return partial(form, normalisation=normalisation)
+
+    with patch("icone.methods.icone.affordable_orthogonality", chosen):
         if not (run.exists() and run.finished):
             icone.pretrain(
                 train, labels=labels, encoder=options.encoder, epochs=options.epochs, batch_size=options.batch_size,

@@ -50,15 +50,15 @@ SETTLING_BATCHES = 64
 """Batches of 16 samples from which BatchNorm takes its first statistics, before the anchors start at the embeddings."""
 CONTINUED_LR = 0.5
 """With --weights: by what the learning rate of the encoder is multiplied. Head and anchors are new and keep the whole
-rate; the encoder knows something already, which whole steps at the start would undo. From the literature, where
-continued pretraining takes a fraction of the first rate; not yet measured here."""
+rate; the encoder knows something already, which whole steps at the start would undo. Measured with the two settings
+below: docs/decisions/continued-pretraining.md."""
 LAYER_DECAY = 0.75
 """With --weights: by what the learning rate falls from one layer of the encoder to the one before it, because early
 layers are the most general. The value with which BEiT (Bao et al. 2021, arXiv:2106.08254) and MAE (He et al. 2021,
-arXiv:2111.06377) fine-tune; not yet measured here."""
+arXiv:2111.06377) fine-tune."""
 WARMUP = 0.05
 """With --weights: share of all steps over which the learning rate rises to its start, so that a new head does not pull
-the encoder far before it is of use (Gupta et al. 2023, arXiv:2308.04014, on warming up anew); not yet measured here."""
+the encoder far before it is of use (Gupta et al. 2023, arXiv:2308.04014, on warming up anew)."""
 
 FINETUNE_EPOCHS, FINETUNE_STEPS = 50, 1000
 """Most epochs of fine-tuning, and the steps that they have at least, where the user says nothing. With 30 labels an

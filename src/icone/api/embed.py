@@ -95,7 +95,7 @@ def untrained_encoder(
     with kept_random_state(where, CALIBRATION_SEED):
         calibrate_batch_norm(
             frozen.encoder,
-            calibration_rows(len(seen)),
+            calibration_rows(len(seen), at_once=frozen.preparation.samples_at_once(CALIBRATION_VIEWS)),
             lambda rows: frozen.encode_views(images(seen[rows]).to(where), CALIBRATION_VIEWS),
         )
     return frozen
@@ -129,7 +129,7 @@ def embed(
     memory_gb: float | None = None,
     data_root: Path | None = None,
     skip_unreadable: bool = False,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     device: str = "auto",
     cache: str | None = None,
     console: Console | None = None,
@@ -151,7 +151,8 @@ def embed(
     With `tiles` (a run that was trained by tiles needs no telling) every tile of huge images is a sample, `stride`
     apart. Where `out` ends in .zarr, it is a map for every image as OME-Zarr, (features, *grid), or with `components`
     that many principal components, and beside it a .png of the first three as colours. The table then has no features.
-    Prepared tiles are kept in memory up to `memory_gb`.
+    Prepared tiles are kept in memory up to `memory_gb`. `batch_size` samples pass through the encoder at a time
+    (default: 16, fewer where samples are large).
     """
     if source is not None and data is not None:
         raise InputError("--data says where the run's own data lies now: leave out what else is to be embedded")
@@ -204,6 +205,7 @@ def embed(
         if data is not None and (config.tiles, config.stride) == (run.config.tiles, run.config.stride):
             check_moved(run, opened, config, console)
         dataset = load_with_notes(opened, config, frozen.preparation, console)
+        batch_size = batch_size or frozen.preparation.samples_at_once()
         if dense and target is not None:
             return _write_feature_maps(frozen, dataset, target, batch_size, console)
         if is_map and target is not None:
@@ -211,7 +213,7 @@ def embed(
 
             write_tile_map(frozen, dataset, target, batch_size, components, console)
             return feature_table(dataset, np.empty((len(dataset), 0), np.float32))
-        features = extract_with_progress(frozen, dataset, batch_size, console)
+        features = extract_with_progress(frozen, dataset, console, batch_size)
         table = feature_table(dataset, features, splits_of(run, dataset, is_own=source is None))
         for name in projections:
             xy = project(features, name).xy
@@ -268,7 +270,9 @@ def load_with_notes(
         return load_for_inference(data, preparation, config, lambda text: say(console, f"note: {text}"), bar, only)
 
 
-def extract_with_progress(encoder: FrozenEncoder, dataset: Dataset, batch_size: int, console: Console) -> np.ndarray:
+def extract_with_progress(
+    encoder: FrozenEncoder, dataset: Dataset, console: Console, batch_size: int | None = None
+) -> np.ndarray:
     """Features of a dataset with a progress bar."""
     with ProgressBar(console) as bar:
         return extract(encoder, dataset, batch_size, partial(bar, "embedding"))

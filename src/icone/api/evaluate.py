@@ -111,7 +111,7 @@ def evaluate(
         probes: dict[str, dict[str, Result]] = {}
         own = slice(None) if test is None else slice(len(samples.datasets[0]))  # what geometry is measured on
         for name, frozen in encoders.items():
-            features[name] = np.concatenate([extract_with_progress(frozen, d, 16, console) for d in samples.datasets])
+            features[name] = np.concatenate([extract_with_progress(frozen, d, console) for d in samples.datasets])
             seen, classes = _views(run, frozen, samples.datasets[0], geometry_instances)
             probes[name] = run_probes(features[name], samples.partition)
             measured[name] = assess(features[name][own], seen, probes[name], classes)

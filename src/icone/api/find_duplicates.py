@@ -66,7 +66,7 @@ def find_duplicates(
         dataset = load_with_notes(source, config, frozen.preparation, console)
         if len(dataset) < 3:
             raise InputError(f"{source.name} holds {len(dataset)} samples: near-duplicates and outliers need more")
-        features = extract_with_progress(frozen, dataset, 16, console)
+        features = extract_with_progress(frozen, dataset, console)
         found = find_near_duplicates(features, _hashes(dataset))
     labels = ["" if source.labels is None else source.labels[position] or "" for position in dataset.positions]
     splits = splits_of(run, dataset, is_own=True) or [""] * len(dataset)

@@ -70,7 +70,7 @@ class FineTuned(nn.Module):
             outputs = self.classifier(self.views.plain(prepared))
         return torch.from_numpy(self.code.decode(outputs.float()))
 
-    def answers(self, dataset: Dataset, batch_size: int = 16) -> np.ndarray:
+    def answers(self, dataset: Dataset, batch_size: int | None = None) -> np.ndarray:
         """Probabilities or numbers of all samples of a prepared data set."""
         return self.code.decode(outputs_of(self.classifier, self.views, dataset, batch_size))
 
@@ -78,7 +78,7 @@ class FineTuned(nn.Module):
         self,
         data: Any = None,
         *,
-        batch_size: int = 16,
+        batch_size: int | None = None,
         data_root: Path | None = None,
         skip_unreadable: bool = False,
         cache: str | None = None,
@@ -134,7 +134,7 @@ def predict(
     out: Path | None = None,
     encoder: nn.Module | None = None,
     views: Any = None,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     data_root: Path | None = None,
     skip_unreadable: bool = False,
     device: str = "auto",

@@ -153,7 +153,7 @@ class Tuning:
     def probe(self, frozen: FrozenEncoder) -> Result:
         """The linear probe of the encoder before fine-tuning, with the labels of training and validation."""
         own = _subset(self.samples.datasets, self.parts.partition.train)
-        features = [extract_with_progress(frozen, dataset, 16, self.console) for dataset in (own, self.test)]
+        features = [extract_with_progress(frozen, dataset, self.console) for dataset in (own, self.test)]
         return run_probes(np.concatenate(features), self.partition)[PROBES[self.partition.task]]
 
     def _fit(self, name: Network, frozen: FrozenEncoder, rates: ContinuedSettings, freeze: float) -> Progress:
@@ -161,7 +161,7 @@ class Tuning:
         config, code = self.config, self.parts.code
         if freeze < 1:
             self._calibrate(frozen, freeze)
-        features = torch.from_numpy(extract_with_progress(frozen, self.train, 16, self.console))
+        features = torch.from_numpy(extract_with_progress(frozen, self.train, self.console))
         network = frozen.encoder.requires_grad_(True).cpu()
         fewest = 1
         if freeze < 1:
@@ -223,7 +223,8 @@ class Tuning:
             return frozen.encoder(views.plain(images) if self.views is None else views(images, 1)[:, 0])
 
         with kept_random_state(device, CALIBRATION_SEED):
-            calibrate_batch_norm(frozen.encoder, calibration_rows(len(train)), encode, layers.frozen)
+            rows = calibration_rows(len(train), at_once=train.preparation.samples_at_once())
+            calibrate_batch_norm(frozen.encoder, rows, encode, layers.frozen)
 
     def _score(self, frozen: FrozenEncoder, progress: Progress) -> Result:
         """The scores of the best epoch on the test part, by a network with ordinary BatchNorm, as it is used later."""

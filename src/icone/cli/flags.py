@@ -59,8 +59,8 @@ class InferenceFlags(FilesFlags, ComputeFlags):
 
     skip_unreadable: bool = False
     """Leave out files that cannot be read, and list them."""
-    batch_size: int = 16
-    """Samples that pass through the network at a time."""
+    batch_size: int | None = None
+    """Samples that pass through the network at a time (default: 16, fewer where samples are large)."""
 
 
 @dataclass(frozen=True, kw_only=True)

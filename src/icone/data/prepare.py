@@ -24,6 +24,9 @@ MIN_CONTRAST = 0.1
 """Below this the samples share no unit, like MRI scans of many sites, and each is scaled by itself."""
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in gray (ITU-R BT.601)."""
+VALUES_AT_ONCE = 2**24
+"""Pixels or voxels of all channels that pass through an encoder at a time without gradients: 64 volumes of 64³, one of
+256³."""
 
 
 Spacing = Sequence[float] | Sequence[Sequence[float] | None] | Array
@@ -60,6 +63,19 @@ class Preparation:
     """Whether the spacing of a training sample decided how it was resized, so that `batch` must know it too."""
     crops: bool = False
     """Whether samples keep their resolution: prepared ones are (C, *their own shape), and `size` is that of crops."""
+
+    def samples_at_once(self, views: int = 1, most: int = 16) -> int:
+        """Samples that pass through an encoder at a time without gradients, with so many views of each: one at least.
+
+        They hold `VALUES_AT_ONCE` in all, less than a training step on one sample needs. So whoever can train on a
+        sample can also look at it.
+
+        >>> volumes = Preparation(spatial_dims=3, channels=1, size=(128,) * 3, fit="stretch", spacing=None, low=(0.0,),
+        ...                       high=(1.0,), dtype="uint8")
+        >>> volumes.samples_at_once(), volumes.samples_at_once(views=10)
+        (8, 1)
+        """
+        return max(1, min(most, VALUES_AT_ONCE // (views * self.channels * math.prod(self.size))))
 
     def __call__(self, sample: Sample) -> Tensor:
         """One sample as (C, *size) in the stored dtype; voxels without a spacing are taken for cubes."""

@@ -20,14 +20,19 @@ CALIBRATION_BATCHES = 16
 """Batches of 16 samples, 256 in all, that give an untrained network its statistics: a few seconds on two cores."""
 
 
-def calibration_rows(samples: int, batches: int = CALIBRATION_BATCHES) -> list[Tensor]:
+def calibration_rows(
+    samples: int, batches: int = CALIBRATION_BATCHES, at_once: int = REFERENCE_SAMPLES
+) -> list[Tensor]:
     """Positions of samples in batches of 16, mixed by a fixed seed, because neighbours are often of one class.
 
-    >>> [len(rows) for rows in calibration_rows(33)], [len(rows) for rows in calibration_rows(1000, 2)]
-    ([16, 16], [16, 16])
+    Where memory holds only `at_once` samples, a batch has so many, and two at least.
+
+    >>> [len(rows) for rows in calibration_rows(33)], [len(rows) for rows in calibration_rows(1000, 2, at_once=1)]
+    ([16, 16], [2, 2])
     """
     mixed = torch.randperm(samples, generator=torch.Generator().manual_seed(0))
-    return [rows for rows in mixed.split(REFERENCE_SAMPLES)[:batches] if len(rows) > 1]
+    size = max(2, min(REFERENCE_SAMPLES, at_once))
+    return [rows for rows in mixed.split(size)[:batches] if len(rows) > 1]
 
 
 Layer = _BatchNorm | MovingAverageBatchNorm

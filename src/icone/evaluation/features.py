@@ -130,10 +130,11 @@ def mean_over_all_windows(
     function: Callable[[Tensor], Tensor],
     dataset: CropDataset,
     device: torch.device,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
     """The same (N, d) for all samples of a data set, of which only a few batches of windows are in memory."""
+    batch_size = batch_size or dataset.preparation.samples_at_once()
     starts = [dataset.window_starts(row) for row in range(len(dataset))]
     places = [(row, start[None]) for row, each in enumerate(starts) for start in each]
     batches = [places[first : first + batch_size] for first in range(0, len(places), batch_size)]
@@ -152,9 +153,13 @@ def mean_over_all_windows(
 
 
 def extract(
-    encoder: FrozenEncoder, dataset: Dataset, batch_size: int = 16, progress: Progress | None = None
+    encoder: FrozenEncoder, dataset: Dataset, batch_size: int | None = None, progress: Progress | None = None
 ) -> npt.NDArray[np.float32]:
-    """Features (N, d) of a whole dataset, on the device of the encoder; the mean over windows where it has crops."""
+    """Features (N, d) of a whole dataset, on the device of the encoder; the mean over windows where it has crops.
+
+    Without a `batch_size` it is what `Preparation.samples_at_once` says.
+    """
+    batch_size = batch_size or dataset.preparation.samples_at_once()
     if isinstance(dataset, CropDataset):
         return mean_over_all_windows(encoder.encode_prepared, dataset, encoder.device, batch_size, progress).numpy()
     found = _batches(encoder.encode_prepared, encoder, dataset, torch.arange(len(dataset)), batch_size, progress)
@@ -177,12 +182,13 @@ def extract_views(
     """Features (n, num_views, d) of random views of the samples at these positions, drawn by `seed`."""
     read = partial(dataset.for_views, num_views=num_views, seed=seed, epoch=0)
     with kept_random_state(encoder.device, seed):
-        found = _batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, 4, progress, read)
+        at_once = dataset.preparation.samples_at_once(num_views, most=4)
+        found = _batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, at_once, progress, read)
         return torch.cat(list(found)).numpy()
 
 
 def extract_maps(
-    encoder: FrozenEncoder, dataset: Dataset, batch_size: int = 16, progress: Progress | None = None
+    encoder: FrozenEncoder, dataset: Dataset, batch_size: int, progress: Progress | None = None
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Feature maps (b, channels, *grid) of a whole dataset, batch after batch, because all together may be large."""
     rows = torch.arange(len(dataset))

@@ -44,8 +44,9 @@ def singular_values(x: Features) -> FloatArray:
     >>> singular_values([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]])
     array([4., 3.])
     """
-    # PyTorch's LAPACK: 2.3 s for 50,000 x 512 on two cores, where numpy's takes 18 s.
-    values: FloatArray = torch.linalg.svdvals(torch.tensor(_features(x))).numpy()
+    array = torch.tensor(_features(x))
+    gram = array @ array.T if len(array) < array.shape[1] else array.T @ array
+    values: FloatArray = torch.linalg.eigvalsh(gram).flip(0).clamp(min=0).sqrt().numpy()
     return values
 
 

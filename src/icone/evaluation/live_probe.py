@@ -33,7 +33,8 @@ TRAINING_PASSES = 2
 """What training on a view costs, in forward passes: three on paper, but volumes on two cores came to two."""
 MEMORY = 512 * 2**20
 """Bytes of prepared samples that the probe keeps."""
-BATCH = 16
+AT_ONCE = 128
+"""Samples that are encoded at a time, at most."""
 SEED = 20_000
 
 
@@ -103,6 +104,7 @@ class LiveProbe(Callback):
     def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
         self.method, self.views, self.device, self.plan = method, views, device, plan
         with_label = labelled(dataset)
+        self.at_once = dataset.preparation.samples_at_once(VIEWS, AT_ONCE)
         chosen = chosen_instances(with_label, plan.instances)
         self.images = dataset.for_views(torch.from_numpy(chosen), VIEWS, SEED, epoch=0)
         self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
@@ -147,7 +149,7 @@ class LiveProbe(Callback):
         with kept_random_state(self.device, SEED):
             calibrate_batch_norm(
                 self.method.encoder,
-                calibration_rows(len(self.images)),
+                calibration_rows(len(self.images), at_once=self.at_once),
                 lambda rows: self.method.encode(self.views(self.images[rows].to(self.device), VIEWS)),
             )
 
@@ -159,7 +161,7 @@ class LiveProbe(Callback):
         with kept_random_state(self.device, SEED):
             rows = [
                 self.method.encode(self.views(images.to(self.device), VIEWS)).float().cpu()
-                for images in torch.split(self.images, BATCH)
+                for images in torch.split(self.images, self.at_once)
             ]
         self.method.train(training)
         return torch.cat(rows)

@@ -113,11 +113,13 @@ class Classifier(nn.Module):
 
 
 @torch.no_grad()
-def outputs_of(classifier: Classifier, views: Views, dataset: Dataset, batch_size: int = 16) -> Tensor:
+def outputs_of(classifier: Classifier, views: Views, dataset: Dataset, batch_size: int | None = None) -> Tensor:
     """Outputs (N, outputs) for the deterministic views of all samples, in evaluation mode, on the CPU.
 
-    Where the data set has crops, they are the mean over windows that cover a sample.
+    Without a `batch_size` it is what the preparation says. Where the data set has crops, outputs are the mean over
+    windows that cover a sample.
     """
+    batch_size = batch_size or dataset.preparation.samples_at_once()
     was_training = classifier.training
     classifier.eval()
     if isinstance(dataset, CropDataset):

@@ -11,7 +11,6 @@ from icone.data import Loader
 from icone.encoders.calibration import batch_norm_layers, calibration_rows
 from icone.methods import Method
 from icone.nn import MovingStatistics
-from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.recipe import SETTLING_BATCHES
 from icone.views import Views
 
@@ -28,24 +27,26 @@ def start(
     """Start a method that wants it from the features of all instances, of which `new` are new to it."""
     if not method.starts_from_features or not new:
         return
-    instances = len(loader.dataset)
+    instances, at_once = len(loader.dataset), loader.dataset.preparation.samples_at_once()
 
     def embed(rows: Tensor) -> Tensor:
         images = loader.dataset.images_at(rows).to(loader.device)
         return method.embed(views.plain(images)[:, None])[:, 0]
 
     if len(new) == instances:
-        _settle(method, batch_norms, embed, instances)
+        _settle(method, batch_norms, embed, calibration_rows(instances, SETTLING_BATCHES, at_once))
     method.eval()
     features = []
-    for rows in torch.arange(instances).split(REFERENCE_SAMPLES):
+    for rows in torch.arange(instances).split(at_once):
         features.append(embed(rows))
         progress(int(rows[-1]) + 1, instances)
     method.start(torch.cat(features), torch.tensor(new, device=loader.device))
     method.train()
 
 
-def _settle(method: Method, batch_norms: MovingStatistics, embed: Callable[[Tensor], Tensor], instances: int) -> None:
+def _settle(
+    method: Method, batch_norms: MovingStatistics, embed: Callable[[Tensor], Tensor], batches: Sequence[Tensor]
+) -> None:
     """Give BatchNorm layers the statistics of the untrained network, and what they average over in training too.
 
     `icone.encoders.calibration` says why; that one serves networks that are only measured, and leaves the rest alone.
@@ -53,6 +54,6 @@ def _settle(method: Method, batch_norms: MovingStatistics, embed: Callable[[Tens
     if not batch_norm_layers(method):
         return
     method.train()
-    for rows in calibration_rows(instances, SETTLING_BATCHES):
+    for rows in batches:
         embed(rows)
         batch_norms.update()
