@@ -101,10 +101,11 @@ class FrozenEncoder(nn.Module):
         features: Tensor = self.encoder(self.views.plain(images))
         return features
 
-    def encode_views(self, images: Tensor, num_views: int) -> Tensor:
-        """Features (B, V, d) of random views of prepared samples, for LiDAR and alignment."""
+    def encode_views(self, images: Tensor, num_views: int, at_once: int | None = None) -> Tensor:
+        """Features (B, V, d) of random views of prepared samples, `at_once` of which are encoded at a time."""
         views = self.views(images, num_views)
-        features: Tensor = self.encoder(views.flatten(0, 1))
+        rows = views.flatten(0, 1)
+        features = torch.cat([self.encoder(part) for part in rows.split(at_once or len(rows))])
         return features.reshape(*views.shape[:2], -1)
 
 
@@ -182,8 +183,11 @@ def extract_views(
     """Features (n, num_views, d) of random views of the samples at these positions, drawn by `seed`."""
     read = partial(dataset.for_views, num_views=num_views, seed=seed, epoch=0)
     with kept_random_state(encoder.device, seed):
-        at_once = dataset.preparation.samples_at_once(num_views, most=4)
-        found = _batches(lambda x: encoder.encode_views(x, num_views), encoder, dataset, rows, at_once, progress, read)
+        samples = dataset.preparation.samples_at_once(num_views, most=4)
+        encode = partial(
+            encoder.encode_views, num_views=num_views, at_once=dataset.preparation.samples_at_once(most=4 * num_views)
+        )
+        found = _batches(encode, encoder, dataset, rows, samples, progress, read)
         return torch.cat(list(found)).numpy()
 
 
