@@ -53,10 +53,6 @@ FEWEST = 10
 TEST_FRACTION = 0.25
 GRID: dict[str, dict[str, Any]] = {
     "default": {},
-    "head at zero": {"head": "zero"},
-    "head at zero, 50 epochs": {"head": "zero", "epochs": 50},
-    "head at zero, encoder_lr 0.1": {"head": "zero", "encoder_lr": 0.1},
-    "head at zero, encoder_lr 1": {"head": "zero", "encoder_lr": 1.0},
     "lr 3e-4": {"lr": 3e-4},
     "lr 3e-3": {"lr": 3e-3},
     "encoder_lr 0.1": {"encoder_lr": 0.1},

@@ -347,8 +347,6 @@ class FinetuneConfig:
     """Learning rate of the new linear layer, for 16 samples a step."""
     encoder_lr: float = FINETUNE_ENCODER
     """Learning rate of the encoder's last layer, as a share of --lr."""
-    head: Literal["probe", "zero"] = "probe"
-    """What the new linear layer starts at: the linear probe of the training samples, or zero."""
     layer_decay: float = FINETUNE_LAYER_DECAY
     """By what the learning rate falls from a layer of the encoder to the one before it; 0.75 is usual for large
     transformers that began from --weights."""

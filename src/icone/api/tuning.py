@@ -172,8 +172,6 @@ class Tuning:
         classifier = Classifier(network, code.outputs)
         classifier.standardize(features)
         targets = code.encode(self.parts.partition.labels[self.parts.train].tolist())
-        if config.head == "probe":
-            classifier.start_head(features, targets, code.loss)
         classifier.freeze(freeze)
         classifier = classifier.to(pick_device(self.device))
         if classifier.device.type == "cuda":
@@ -206,10 +204,10 @@ class Tuning:
         return progress
 
     def _calibrate(self, frozen: FrozenEncoder, freeze: float) -> None:
-        """Give BatchNorm the statistics that fine-tuning begins with, so that the linear layer starts at what it reads.
+        """Give BatchNorm the statistics that fine-tuning begins with: features are standardised as it sees them.
 
         The encoder comes with running statistics of pretraining, of other views and perhaps of few steps. In training
-        a layer normalises by the batch instead, and a linear layer that fits the one does not fit the other.
+        a layer normalises by the batch instead, and features of the one do not have the spread of the other.
         """
         train, device = self.train, next(frozen.parameters()).device
         views = frozen.views if self.views is None else self.views.to(device)

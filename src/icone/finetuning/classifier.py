@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Self
 
@@ -20,17 +19,12 @@ SMALLEST_SPREAD = 0.1
 """Of the standard deviation of a feature, as a share of the usual one: a feature that hardly varies now may do so
 later, and would then outweigh all others."""
 
-PROBE_ITERATIONS = 200
-"""Of L-BFGS, at most."""
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-
 
 class Classifier(nn.Module):
     """outputs = W (f(x) − μ) / σ + b: the encoder f, fixed mean μ and standard deviation σ of its first features.
 
-    W and b begin at zero or at a linear probe (`start_head`), so that no encoder is disturbed by a random layer above
-    it. μ and σ are those of the training samples before fine-tuning, as for a linear probe.
+    W and b begin at zero, so that no encoder is disturbed by a random layer above it, nor by one that fits features
+    which the first steps change. μ and σ are those of the training samples before fine-tuning, as for a linear probe.
     """
 
     mean: Tensor
@@ -66,27 +60,6 @@ class Classifier(nn.Module):
         usual = std.square().mean().sqrt().clamp(min=1e-6)
         self.mean.copy_(features.mean(dim=0))
         self.std.copy_(std.clamp(min=SMALLEST_SPREAD * float(usual)))
-
-    def start_head(self, features: Tensor, targets: Tensor, loss: Loss) -> None:
-        """Start W and b at a linear probe of features (N, d), after `standardize`: min loss + |W|² / 2N, by L-BFGS.
-
-        First the linear layer, then all (Kumar et al. 2022, arXiv:2202.10054): the gradient of a layer that knows
-        nothing would change good features before it is of use. The penalty is that of scikit-learn's default (C = 1).
-        """
-        x = ((features - self.mean) / self.std).double()
-        targets = targets.double() if targets.is_floating_point() else targets
-        head = nn.Linear(x.shape[1], self.head.out_features, dtype=torch.float64)
-        head.load_state_dict(self.head.state_dict())
-        optimizer = torch.optim.LBFGS(head.parameters(), max_iter=PROBE_ITERATIONS, line_search_fn="strong_wolfe")
-
-        def objective() -> Tensor:
-            optimizer.zero_grad()
-            value = loss(head(x), targets) + head.weight.square().sum() / (2 * len(x))
-            value.backward()
-            return value
-
-        optimizer.step(objective)
-        self.head.load_state_dict(head.state_dict())
 
     def freeze(self, share: float) -> None:
         """Keep the first layers of the encoder as they are, this share of them; 1 keeps all.
