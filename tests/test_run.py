@@ -33,7 +33,7 @@ def test_a_full_disk_is_a_sentence_and_keeps_the_old_state(tmp_path: Path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("icone.files.os.fsync", full)
-    with pytest.raises(InputError, match=r"disk is full.*--resume"):
+    with pytest.raises(InputError, match=r"disk is full.*resume=True"):
         write_tensors(target, {"a": torch.zeros(3)}, {"step": "2"})
     assert read_tensors(target)[1] == {"step": "1"}
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]

@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from icone.wording import InUserTerms
+
 
 def printable(text: str) -> str:
     r"""A text without control characters, and valid as UTF-8: what is neither is written as a backslash escape.
@@ -33,12 +35,13 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-class InputError(ValueError):
+class InputError(InUserTerms, ValueError):
     """Something that the user gave is wrong.
 
     The message is one sentence or two for a person: what is wrong, where (the file or the value),
     and the way out. The command line prints it without a traceback and exits with code 2. It is `printable`,
-    whatever the names in it hold.
+    whatever the names in it hold. It is written with flags and their values (`--size=64`), and says in Python what
+    is typed there (`icone.wording`).
     """
 
     def __init__(self, message: object = "") -> None:
@@ -92,7 +95,7 @@ def one_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-OWN_CODE = ". One of your own is known after --import FILE.py"
+OWN_CODE = ". One of your own is known once it is registered (on the command line: `--import FILE.py`)"
 """Ends the sentence about an unknown name of a kind that users can register."""
 
 
@@ -127,7 +130,7 @@ def optional(extra: str, what: str) -> Iterator[None]:
         raise InputError(f"{what} needs the package {package}: pip install 'icone[{extra}]'") from error
 
 
-class TrainingError(RuntimeError):
+class TrainingError(InUserTerms, RuntimeError):
     """Training cannot go on, through nobody's input: a loss that is not finite. Exit code 3, no traceback."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from filelock import FileLock, Timeout
@@ -39,6 +40,12 @@ OWN_FILES = (
 
 FINETUNED = "fine-tuned classifier"
 """Marks the config.json of a folder of `icone finetune`."""
+
+
+def remembered_objects(folder: str | Path) -> dict[str, Any]:
+    """What `icone.pretrain` was given as Python objects for the run in a folder; empty where no `Run` remembers it."""
+    run = _REMEMBERING.get(os.path.realpath(folder))
+    return {} if run is None else run.objects
 
 
 def refuse_own_file(path: Path) -> None:
@@ -73,10 +80,16 @@ class Run:
         self.objects: dict[str, Any] = {}
         """What `icone.pretrain` was given as Python objects in this process: encoder, views, data, labels, groups."""
 
+    def remember(self, objects: dict[str, Any]) -> None:
+        """Keep Python objects that belong to the run, for all who open its folder while this `Run` is in use."""
+        self.objects = objects
+        _REMEMBERING[os.path.realpath(self.folder)] = self
+
     @classmethod
     def open(cls, folder: str | Path) -> Run:
         """A run that exists, or an `InputError` that says what is missing."""
         run = cls(folder)
+        run.objects = remembered_objects(folder)
         if not run.folder.exists():
             raise InputError(f"there is no run {run.folder}: check the path")
         if not run.exists():
@@ -285,6 +298,10 @@ class Run:
             yield
         finally:
             lock.release()
+
+
+_REMEMBERING: WeakValueDictionary[str, Run] = WeakValueDictionary()
+"""Runs that remember objects, by their folders; whoever trained them decides how long they, and the objects, live."""
 
 
 def remove(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Types and ranges of all settings: whatever a person gives is checked here, by its annotation and by one table.
 
 `check_settings` serves dataclasses (the configuration, the verbs of the command line), `check_arguments` the
-functions of the Python interface. An `InputError` names the flag, the value and what is allowed.
+functions of the Python interface. An `InputError` names the setting, the value and what is allowed.
 """
 
 from __future__ import annotations

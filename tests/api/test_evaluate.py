@@ -166,11 +166,11 @@ def test_official_splits_of_sources_that_have_none_are_refused(name: str, source
     source = str(sources / name)
     settings: dict[str, Any] = {"size": 32, "encoder": "resnet10t", "features": None} if name == "folder" else {}
     for split in ("val", "test"):
-        with pytest.raises(InputError, match=rf"{name} has no official splits, so --split {split}.*--test-fraction"):
+        with pytest.raises(InputError, match=rf"{name} has no official splits, so split=.{split}.*test_fraction="):
             pretrain(tmp_path / split, source=source, split=split, **settings)
         assert not (tmp_path / split).exists()
     run = pretrain(tmp_path / "run", source=source, epochs=1, **settings)
-    with pytest.raises(InputError, match=rf"{name} has no official splits, so --official-test.*--test-fraction"):
+    with pytest.raises(InputError, match=rf"{name} has no official splits, so official_test=True.*test_fraction="):
         evaluate(run, official_test=True)
     assert run.result is None
 

@@ -177,7 +177,7 @@ def test_the_hub_is_asked_for_the_right_file(
 def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(weights, "_is_hub_reachable", lambda: False)
-    with pytest.raises(InputError, match=r"there is no network.*--weights FILE"):
+    with pytest.raises(InputError, match=r"there is no network.*weights=.FILE"):
         find_weights("timm", "resnet18")
 
 

@@ -186,7 +186,7 @@ def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
         if before["settings"].get(key) != value:
             flag = key.replace("_", "-")
             raise InputError(
-                f"{folder} was begun with --{flag} {before['settings'].get(key)}, not {value}: choose another --out"
+                f"{folder} was begun with --{flag}={before['settings'].get(key)}, not {value}: choose another --out"
             )
     if before["parts"] != record["parts"] or before["code"] != record["code"]:
         raise InputError(f"{folder} was begun with other samples or labels: choose another --out")

@@ -86,7 +86,7 @@ ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
 """Settings that may change on the way, because no tensor of the state depends on them."""
 TRAIN_ON = (
     ". The schedule of the learning rate ends with the epochs, so that they are fixed. --extend trains a finished run "
-    "on with a new schedule; --weights {} --out NEW starts a new run from its encoder"
+    "on with a new schedule; --weights={} --out=NEW starts a new run from its encoder"
 )
 FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {
     "size",
@@ -146,7 +146,7 @@ def pretrain(
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
     config, is_auto = join_settings(settings, described)
     if is_auto and is_launched():
-        raise InputError("--batch-size auto plans for one process: give a number for several")
+        raise InputError("--batch-size=auto plans for one process: give a number for several")
     given_labels = None if described["labels"] is not None else labels
     own_callbacks = [as_callback(one) for one in callbacks]
     run = Run(out if out is not None else default_folder(config.source))
@@ -170,7 +170,7 @@ def pretrain(
         config = config if plan is None else plan.apply(config)
         parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
-        for text in [] if plan is None else [*plan.sentences(), f"--batch-size auto is {' '.join(plan.flags)}"]:
+        for text in [] if plan is None else [*plan.sentences(), f"--batch-size=auto is {plan.said}"]:
             say(console, f"plan: {text}")
         with contextlib.ExitStack() as stack:
             stack.enter_context(memory_errors(config))
@@ -183,7 +183,7 @@ def pretrain(
             _finish(one)
     network = given.encoder if given.method is None else given.method.encoder
     own_data = source if is_object(config.source) else None
-    run.objects = {"encoder": network, "views": given.views, "data": own_data, "labels": given_labels, "groups": groups}
+    run.remember({"encoder": network, "views": given.views, "data": own_data, "labels": given_labels, "groups": groups})
     return run
 
 
@@ -264,8 +264,8 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         raise InputError("--resume continues on the same files, --extend on changed ones: give one of the two")
     if run.exists() and not (resume or extend):
         raise InputError(
-            f"{run.folder} already holds a run: continue it with --resume (in Python resume=True), or choose another "
-            f"folder with --out (in Python out={_free_folder(run.folder).as_posix()!r})"
+            f"{run.folder} already holds a run: continue it with --resume, or choose another folder, such as "
+            f"--out={shlex.quote(_free_folder(run.folder).as_posix())}"
         )
     if (resume or extend) and not run.exists():
         raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")

@@ -28,6 +28,7 @@ from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, say, standard_streams
 from icone.validation import check_settings
+from icone.wording import command_line
 
 TASKS: dict[str, dict[str, type[Any]]] = {
     "Learn": {
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     configure_process()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with standard_streams() as output:
+    with command_line(), standard_streams() as output:
         try:
             code = _run(words, Terminal(stderr=True))
         except SystemExit as end:  # flags that cannot be parsed, --help

@@ -118,7 +118,7 @@ def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int |
     if tag and timm.is_model(architecture):
         raise InputError(
             f"encoder {name}: {tag} names trained weights, but an encoder begins here with random ones; "
-            f"to start from them give --encoder {architecture} --weights timm:{tag}, else write {architecture}"
+            f"to start from them give --encoder={architecture} --weights=timm:{tag}, else write {architecture}"
         )
     if not timm.is_model(name):
         raise unknown_name("encoder", name, [*ENCODERS[2], *timm.list_models()], OWN_CODE)
@@ -153,7 +153,7 @@ def _resnet3d(
     if min(size) < SMALLEST_VOLUME:
         raise InputError(
             f"a volume of {_edges(size)} does not survive the strides of {name}: "
-            f"every edge needs {SMALLEST_VOLUME} voxels or more (--size {SMALLEST_VOLUME})"
+            f"every edge needs {SMALLEST_VOLUME} voxels or more (--size={SMALLEST_VOLUME})"
         )
     if norm not in NORMS:
         raise unknown_name("norm", norm, NORMS)
@@ -237,7 +237,7 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> i
             raise UndefinedError(
                 f"BatchNorm layer {name} would see {count * rows} values per channel with {rows} views of "
                 f"{_edges(shape[1:])}: it then outputs ±1 whatever the input. "
-                "Use a larger batch or a larger --size, or --norm group (3D)"
+                "Use a larger batch or a larger --size, or --norm=group (3D)"
             )
     return 1 + 2 // min((count for _, count in counts), default=3)
 

@@ -78,7 +78,7 @@ class FilesSource(Source):
         for known in {sample.format for sample in self._samples}:
             known.check_installed()
             if axes and not known.takes_axes:
-                raise InputError(f"--axes {axes} is not for {known.name} files, which say it themselves: leave it out")
+                raise InputError(f"--axes={axes} is not for {known.name} files, which say it themselves: leave it out")
         super().__init__(
             name=name,
             spatial_dims=_spatial_dims(self._samples),

@@ -68,14 +68,14 @@ def check_splits(source: Source, spec: str, flag: str) -> None:
     if not source.splits:
         raise InputError(
             f"{spec} has no official splits, so {flag} means nothing: it is for MedMNIST, synthetic sets and .npz "
-            "files that hold train_images, test_images and so on. --test-fraction 0.2 at pretraining holds samples out"
+            "files that hold train_images, test_images and so on. --test-fraction=0.2 at pretraining holds samples out"
         )
 
 
 def _check_flags(source: Source, config: DataConfig) -> None:
     """Refuse flags that say nothing about this kind of source."""
     if config.axes is not None and not isinstance(source, (ArraySource, ArrayObjectSource, FilesSource)):
-        raise InputError(f"--axes {config.axes} is for arrays and files, and {source.name} is neither: leave it out")
+        raise InputError(f"--axes={config.axes} is for arrays and files, and {source.name} is neither: leave it out")
     for flag in ("include", "exclude", "channels_from"):
         if getattr(config, flag) and not isinstance(source, FolderFiles):
             raise InputError(f"--{flag.replace('_', '-')} is for folders, and {source.name} is none: leave it out")
