@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from icone.data import Preparation
 from icone.data.identity import content_digest
 from icone.errors import InputError
 from icone.files import remove_leftovers, replace_file
+from icone.validation import meant_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,6 +48,23 @@ def remembered_objects(folder: str | Path) -> dict[str, Any]:
     """What `icone.pretrain` was given as Python objects for the run in a folder; empty where no `Run` remembers it."""
     run = _REMEMBERING.get(os.path.realpath(folder))
     return {} if run is None else run.objects
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder for a new run that holds files of somebody else; an empty one, or a run's own start, is fine.
+
+    What was killed before its config.json was written has left a state, and nothing but a run's own files.
+    """
+    if not folder.is_dir():
+        return
+    there = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    strange = sorted(there - set(OWN_FILES) if (folder / "state").is_dir() else there)
+    if strange:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        raise InputError(
+            f"{folder} holds other files, such as {strange[0]}{more}, and a run needs a folder of its own: choose "
+            f"another, such as --out={shlex.quote((folder / 'run').as_posix())}"
+        )
 
 
 def refuse_own_file(path: Path) -> None:
@@ -91,7 +110,7 @@ class Run:
         run = cls(folder)
         run.objects = remembered_objects(folder)
         if not run.folder.exists():
-            raise InputError(f"there is no run {run.folder}: check the path")
+            raise InputError(f"there is no run {run.folder}{meant_path(run.folder) or ': check the path'}")
         if not run.exists():
             raise InputError(f"{run.folder} is not a run folder (it has no config.json)")
         if run.is_finetuned:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import difflib
 import itertools
 import os
 import re
@@ -25,7 +24,7 @@ from icone.data.sources.objects import describe_object
 from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forward_flops, num_features
 from icone.encoders.pretrained import LOADED_WEIGHTS
 from icone.encoders.registry import FEATURES
-from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
+from icone.errors import InputError, NotEnoughMemory, is_out_of_memory, nearest_names
 from icone.methods import Method, Setting, build_method, chosen_options, method_class, option_texts, register
 from icone.nn import convert_batch_norm
 from icone.process import is_launched, local_rank
@@ -81,7 +80,7 @@ def check_known(settings: Collection[str], config: type[Any]) -> None:
     unknown = set(settings) - known
     if not unknown:
         return
-    near = [name for one in sorted(unknown) for name in difflib.get_close_matches(one, known, n=1)]
+    near = [name for one in sorted(unknown) for name in nearest_names(one, known, most=1)]
     meant = f"; did you mean {', '.join(near)}?" if near else "."
     raise InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
 

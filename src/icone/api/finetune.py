@@ -52,7 +52,7 @@ from icone.finetuning.holdout import compact, hold_out
 from icone.finetuning.label_code import LabelCode
 from icone.nn import convert_batch_norm
 from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
-from icone.run import FINETUNED, Run, remove, write_json, write_tensors, write_text
+from icone.run import FINETUNED, Run, check_free, remove, write_json, write_tensors, write_text
 from icone.terminal import Terminal, say
 from icone.training.context import kept_random_state
 from icone.training.progress import choose_display
@@ -177,6 +177,7 @@ def _record(run: Run, config: FinetuneConfig, parts: _Parts, scratch: bool) -> d
 def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
     """Write config.json, or check that it is that of the same fine-tuning; whether that is finished already."""
     if not (folder / "config.json").exists():
+        check_free(folder)
         write_json(folder / "config.json", record)
         return False
     if not resume:

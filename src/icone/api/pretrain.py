@@ -70,7 +70,7 @@ from icone.nn import plain_state_dict
 from icone.nn.ranks import Ranks
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
-from icone.run import Run, write_tensors
+from icone.run import Run, check_free, write_tensors
 from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
@@ -270,6 +270,8 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
     if (resume or extend) and not run.exists():
         raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
     check_folder(run.folder)
+    if not run.exists():
+        check_free(run.folder)
 
 
 def _check_outside_data(run: Run, config: PretrainConfig) -> None:

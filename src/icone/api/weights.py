@@ -23,7 +23,7 @@ from icone.encoders.registry import timm_name
 from icone.errors import InputError, one_line
 from icone.run import Run
 from icone.training.context import kept_random_state
-from icone.validation import user_path
+from icone.validation import meant_path, user_path
 
 HUB = "hf-hub:"
 RUN_ORIGIN = "the run "
@@ -69,8 +69,8 @@ def find_weights(weights: str, encoder: str) -> FoundWeights:
     if path.is_file():
         return FoundWeights(read_weights(path), str(path))
     raise InputError(
-        f"--weights={shlex.quote(weights)}: there is no such file or folder. Known are timm, timm:TAG, "
-        "hf-hub:OWNER/NAME, medicalnet, a run folder, a folder or a file with weights"
+        f"--weights={shlex.quote(weights)}: there is no such file or folder{meant_path(path) or '.'} Known are "
+        "timm, timm:TAG, hf-hub:OWNER/NAME, medicalnet, a run folder, a folder or a file with weights"
     )
 
 

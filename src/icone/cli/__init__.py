@@ -23,7 +23,7 @@ from icone.cli.help_text import asks_for_help, show_help
 from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
 from icone.cli.use import Embed, Export, Predict
 from icone.config import DataConfig
-from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line
+from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line, unknown_name
 from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, say, standard_streams
@@ -168,7 +168,10 @@ def _write_traceback(error: Exception) -> str:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse empty words, which would be taken for the current folder."""
+    """Refuse empty words, which would be taken for the current folder, and verbs that do not exist."""
+    for verb, known in ((words[:1], VERBS), (words[1:2] if words[:1] == ["paper"] else [], Paper.VERBS)):
+        if verb and verb[0] not in known and not verb[0].startswith("-"):
+            raise unknown_name("command", verb[0], known, ". `icone --help` says what they do")
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from icone.encoders.layers import PatchConv2d
 from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
-from icone.errors import OWN_CODE, InputError, UndefinedError, unknown_name
+from icone.errors import OWN_CODE, InputError, UndefinedError, plain_spelling, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
 """Encoder that `auto` is, by the number of spatial dimensions."""
@@ -109,11 +109,13 @@ def timm_name(name: str) -> str | None:
 def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int | None) -> nn.Module:
     import timm
 
-    if foreign := [KINDS[dims] for dims, known in ENCODERS.items() if name in known]:
-        raise InputError(
-            f"encoder {name} is for {foreign[0]} and not for 2D images; the default is {DEFAULT_ENCODER[2]}, "
-            "any timm name works"
-        )
+    others = ((one, KINDS[dims]) for dims, known in ENCODERS.items() for one in known if dims != 2)
+    for one, kind in others:
+        if plain_spelling(one) == plain_spelling(name):
+            raise InputError(
+                f"encoder {one} is for {kind} and not for 2D images; the default is {DEFAULT_ENCODER[2]}, "
+                "any timm name works"
+            )
     architecture, _, tag = name.partition(".")
     if tag and timm.is_model(architecture):
         raise InputError(

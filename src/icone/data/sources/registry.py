@@ -23,7 +23,7 @@ from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of
 from icone.data.sources.synthetic import open_synthetic
 from icone.data.sources.tiles import open_tiles
 from icone.errors import InputError
-from icone.validation import user_path
+from icone.validation import meant_path, user_path
 
 KNOWN = (
     "give a folder, an array file, a CSV of paths, medmnist:NAME or synthetic:NAME; in Python also an array, a list of "
@@ -137,7 +137,7 @@ def _open_text(spec: str, config: DataConfig) -> Source:
             f"{path} is one file; give the folder of the samples, or an .npy, .npz, .zarr or .h5 file; "
             "one huge image or volume is cut into samples by --tiles"
         )
-    raise InputError(f"there is no {path}; {KNOWN}")
+    raise InputError(f"there is no {path}{meant_path(path) or f'; {KNOWN}'}")
 
 
 def _is_image_store(path: Path) -> bool:
