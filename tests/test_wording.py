@@ -18,7 +18,7 @@ from icone.cli import VERBS, main
 from icone.config import FinetuneConfig, PretrainConfig
 from icone.errors import InputError
 from icone.paper.commands import Paper
-from icone.wording import COMMAND_LINE_ONLY, FUNCTIONS, SWITCHES, command_line, in_user_terms
+from icone.wording import COMMAND_LINE_ONLY, FUNCTIONS, OTHER_VERBS, SWITCHES, command_line, in_user_terms
 
 PACKAGE = Path(icone.__file__).parent
 FUNCTIONS_OF_THE_PACKAGE = [getattr(icone, name) for name in FUNCTIONS]
@@ -38,6 +38,11 @@ FUNCTIONS_OF_THE_PACKAGE = [getattr(icone, name) for name in FUNCTIONS]
         ("--options=diversity=log", 'options={"diversity": "log"}', "--options diversity=log"),
         ("--volume-views.rotate=0", "volume_views=VolumeViews(rotate=0)", "--volume-views.rotate 0"),
         ("`icone pretrain --crop` and `icone plan`", "`icone.pretrain(…, crop=…)` and `icone.plan`", None),
+        (
+            "--method=icone does not; --resume",
+            'method="icone" does not; resume=True',
+            "--method icone does not; --resume",
+        ),
         ("next icone report runs/a --out b", "next icone report runs/a --out b", None),
         ("`ray start --head`, my--scan.nii, a/--x", "`ray start --head`, my--scan.nii, a/--x", None),
         ("`--import FILE.py`, --devices=2", "`--import FILE.py`, --devices 2", "`--import FILE.py`, --devices 2"),
@@ -81,6 +86,7 @@ def test_switches_and_what_only_the_command_line_has_are_known() -> None:
     flags = fields(*(kind for name, kind in VERBS.items() if name != "paper"))
     arguments = {name for function in FUNCTIONS_OF_THE_PACKAGE for name in inspect.signature(function).parameters}
     arguments |= {field.name for kind in (PretrainConfig, FinetuneConfig) for field in dataclasses.fields(kind)}
+    assert {*FUNCTIONS, *OTHER_VERBS} == set(VERBS)
     for flag, kind in flags.items():
         has_argument = flag.replace("-", "_") in arguments
         if kind is bool and has_argument and flag != "tiles":  # in `embed` a switch, in `pretrain` a number
@@ -105,7 +111,7 @@ def test_texts_name_flags_that_exist_with_their_values_behind_an_equals_sign() -
     known = set(fields(*VERBS.values(), *Paper.VERBS.values())) | {"import", "help", "version"}
     known |= {f"no-{name}" for name in SWITCHES}
     loose = re.compile(
-        r"(--[a-z][a-z.-]*) (\{\}|-?\d|[A-Z]{2,}\b|\"|auto\b|off\b|paper\b|gray\b|rgb\b|captured\b|eager\b)"
+        r"(--[a-z][a-z.-]*) (\{\}|-?\d|[A-Z]{2,}\b|\"|auto\b|off\b|paper\b|gray\b|rgb\b|captured\b|eager\b|icone\b|on\b[^ ]|yes\b)"
     )
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.parent.name == "cli" or "paper" in path.relative_to(PACKAGE).parts:

@@ -23,13 +23,13 @@ COMMAND_LINE_ONLY = frozenset({
 """Flags that no argument of a function corresponds to."""
 FUNCTIONS = ("embed", "evaluate", "export", "finetune", "inspect", "plan", "predict", "pretrain", "report")
 """Verbs that are functions of the same name in Python."""
+OTHER_VERBS = ("cache", "demo", "fetch", "figures", "methods", "paper")
 
 _VALUE = r"""(?:=(?P<value>"[^"]*"|'[^']*'|[^\s;,)`]*[^\s;,)`.:]))?"""
 _FLAG = re.compile(rf"(?<![\w/-])--(?P<name>[a-z][a-z0-9-]*(?:\.[a-z][a-z0-9-]*)?)(?:(?P<rule> must be)|{_VALUE})")
-_PART = re.compile(
-    rf"(?P<call>`icone (?P<verb>{'|'.join(FUNCTIONS)})(?P<words> --[^`]*)?`)|(?P<code>`[^`\n]*`|\bicone [a-z]+\b.*)"
-    rf"|(?P<flag>{_FLAG.pattern})"
-)
+_CALL = rf"`icone (?P<verb>{'|'.join(FUNCTIONS)})(?P<words> --[^`]*)?`"
+_CODE = rf"`[^`\n]*`|\bicone (?:{'|'.join((*FUNCTIONS, *OTHER_VERBS))})\b.*"
+_PART = re.compile(rf"(?P<call>{_CALL})|(?P<code>{_CODE})|{_FLAG.pattern}")
 
 
 class _Reader:

@@ -168,7 +168,8 @@ def pretrain(
             data = _load(config, console, source, given_labels, groups)
         plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
         config = config if plan is None else plan.apply(config)
-        parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
+        with console.status("building the encoder"):
+            parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         for text in [] if plan is None else [*plan.sentences(), f"--batch-size=auto is {plan.said}"]:
             say(console, f"plan: {text}")
@@ -363,11 +364,12 @@ def _prepare(
         tell(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
         tell(f"note: {where_samples_are(parts.loader)}")
-    callbacks = [] if is_silent() else _callbacks(run, config, parts, display, own_callbacks)
     initial = None
     if (is_object(config.encoder) or config.weights is not None) and saved is None:  # only the run has these weights
         initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
     with ProgressBar(console) as bar:
+        measured = partial(bar, "measuring the untrained encoder")
+        callbacks = [] if is_silent() else _callbacks(run, config, parts, display, own_callbacks, measured)
         progress = partial(bar, "embedding what the anchors start from")
         digests = [known.digests[name] for name in data.train.ids]
         engine = partial(cuda.accelerate, engine=config.engine, compiler=_compiler(config, parts))
@@ -477,9 +479,17 @@ def build_parts(
 
 
 def _callbacks(
-    run: Run, config: PretrainConfig, parts: Parts, display: Display, own: Sequence[Callback]
+    run: Run,
+    config: PretrainConfig,
+    parts: Parts,
+    display: Display,
+    own: Sequence[Callback],
+    progress: Callable[[int, int], None],
 ) -> list[Callback]:
-    """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
+    """The live probe first, because it completes the row; the alarm last, because it may stop the run.
+
+    `progress` is told how many of its samples the probe has looked at before the first step.
+    """
     loggers: list[Callback] = [*build_loggers(run.folder, config), *own]
     if config.snapshots:
         loggers.append(Snapshots(parts.method.encoder, run, config.snapshots))
@@ -493,7 +503,7 @@ def _callbacks(
         views=config.views,
         sample_bytes=dataset.preparation.nbytes * (2 if dataset.preparation.crops else 1),
     )
-    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
+    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan, progress)
     alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
     return [probe, *loggers, alarm]
 

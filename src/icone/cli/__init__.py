@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import shlex
 import sys
@@ -45,6 +46,8 @@ TASKS: dict[str, dict[str, type[Any]]] = {
     "Paper": {"paper": Paper},
 }
 """The verbs, as `icone --help` lists them."""
+COMPUTING = ("plan", "inspect", "pretrain", "finetune", "demo", "embed", "predict", "export", "evaluate", "report")
+"""Verbs that begin with the import of PyTorch."""
 VERBS = {name: kind for verbs in TASKS.values() for name, kind in verbs.items()}
 Command: Any = reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in VERBS.items()))
 
@@ -83,7 +86,11 @@ def _run(words: Sequence[str], errors: Console) -> int:
         check_settings(command.verb if isinstance(command, Paper) else command)
         if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
             return command.launch(words, errors)
-        command.run(Terminal(quiet=is_silent()))
+        console = Terminal(quiet=is_silent())
+        if words[0] in COMPUTING:
+            with console.status("loading PyTorch"):  # seconds, in which nothing else would be seen
+                importlib.import_module("icone.api.pretrain")
+        command.run(console)
         return 0
     except InterruptedRun as error:
         if not is_silent():

@@ -73,7 +73,7 @@ HEADLINES: dict[State, str] = {
 }
 ADVICE: dict[State, str] = {
     "collapsed": "Try a smaller --lr, weaker views (a crop may lose the object), and for IConE its own defaults "
-    "(diversity_weight=1, normalisation=anchor); other methods need a larger --batch-size, --method icone does not.",
+    "(diversity_weight=1, normalisation=anchor); other methods need a larger --batch-size, --method=icone does not.",
     "worse than untrained": "Train longer: a short run is often worse at first. If it stays so, try a smaller --lr or "
     "weaker views (a crop may lose the object).",
     "no better than untrained": "Train longer, with a larger --lr, or with other views.",

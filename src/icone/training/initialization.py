@@ -29,6 +29,7 @@ def start(
     if not method.starts_from_features or not new:
         return
     instances = len(loader.dataset)
+    progress(0, instances)
 
     def embed(rows: Tensor) -> Tensor:
         images = loader.dataset.images_at(rows).to(loader.device)
