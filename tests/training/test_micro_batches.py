@@ -242,7 +242,7 @@ def test_a_step_that_does_not_fit_is_tried_again_with_less_memory(monkeypatch: p
         engines.append(engine)
     expected, found = ([*engine.step.tensors(), engine.loader.position] for engine in engines)
     assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
-    assert ["--checkpoint-activations on" in text for text in said] == [True]
+    assert ["--checkpoint-activations=on" in text for text in said] == [True]
 
 
 class Samples:
