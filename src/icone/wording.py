@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 SWITCHES = frozenset({
     "adjust", "clear", "dense", "extend", "no-labels", "official-test", "resume", "scratch", "skip-unreadable",
@@ -64,6 +65,19 @@ def in_user_terms(text: str) -> str:
     if "--" not in text and "`icone " not in text:
         return text
     return (_FLAG if speaks_flags() else _PART).sub(_as_flag if speaks_flags() else _in_python, text)
+
+
+def all_in_user_terms(value: Any) -> Any:
+    """What JSON can hold, with all texts in it as their reader can type them.
+
+    >>> all_in_user_terms({"advice": "a smaller --lr", "seeds": [1, 2]})
+    {'advice': 'a smaller lr=', 'seeds': [1, 2]}
+    """
+    if isinstance(value, str):
+        return in_user_terms(value)
+    if isinstance(value, dict):
+        return {name: all_in_user_terms(part) for name, part in value.items()}
+    return [all_in_user_terms(part) for part in value] if isinstance(value, list) else value
 
 
 def _as_flag(found: re.Match[str]) -> str:
