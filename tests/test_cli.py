@@ -144,7 +144,7 @@ BAD = {
     "misspelled place": (["inspect", "singel/inner"], "there is no singel/inner; did you mean single?"),
     "misspelled labels": (["pretrain", "{images}", "--labels", "wrnog.csv"], "did you mean wrong.csv?"),
     "misspelled run": (["evaluate", "{run}x"], "did you mean {run}?"),
-    "own files in the way": (["pretrain", *POINTS, "--out", "text"], "such as --out text/run"),
+    "own files in the way": (["pretrain", *POINTS, "--out", "text"], "such as --out text-run"),
     "small volume": (["pretrain", "synthetic:shapes@12x20"], "does not survive"),
     "degenerate norm": (
         ["pretrain", "synthetic:shapes@32x20", "--encoder", "resnet10_3d", "--recipe", "paper"],

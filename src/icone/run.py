@@ -61,9 +61,10 @@ def check_free(folder: Path) -> None:
     strange = sorted(there - set(OWN_FILES) if (folder / "state").is_dir() else there)
     if strange:
         more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        other = folder / "run" if folder.name in ("", "..") else folder.with_name(f"{folder.name}-run")
         raise InputError(
             f"{folder} holds other files, such as {strange[0]}{more}, and a run needs a folder of its own: choose "
-            f"another, such as --out={shlex.quote((folder / 'run').as_posix())}"
+            f"another, such as --out={shlex.quote(other.as_posix())}"
         )
 
 

@@ -82,7 +82,8 @@ def check_known(settings: Collection[str], config: type[Any]) -> None:
         return
     near = [name for one in sorted(unknown) for name in nearest_names(one, known, most=1)]
     meant = f"; did you mean {', '.join(near)}?" if near else "."
-    raise InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
+    listed = "" if len(near) == len(unknown) else f" Known: {', '.join(sorted(known))}"
+    raise InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant}{listed}")
 
 
 def describe_objects(
