@@ -197,7 +197,7 @@ def test_a_folder_with_files_of_its_owner_is_refused(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(InputError, match=r"holds other files, such as result\.json, .* out=.*-run"):
         check_free(tmp_path)
-    with contextlib.chdir(tmp_path), pytest.raises(InputError, match="such as out=.run"):
+    with contextlib.chdir(tmp_path), pytest.raises(InputError, match=r"such as out=.run"):
         check_free(Path())
     (tmp_path / "state").mkdir()  # a run that was killed before its config.json was written
     check_free(tmp_path)
