@@ -18,10 +18,11 @@ from icone.cli import VERBS, main
 from icone.config import FinetuneConfig, PretrainConfig
 from icone.errors import InputError
 from icone.paper.commands import Paper
+from icone.report import write
 from icone.wording import COMMAND_LINE_ONLY, FUNCTIONS, OTHER_VERBS, SWITCHES, command_line, in_user_terms
 
 PACKAGE = Path(icone.__file__).parent
-FUNCTIONS_OF_THE_PACKAGE = [getattr(icone, name) for name in FUNCTIONS]
+FUNCTIONS_OF_THE_PACKAGE = [write.report if name == "report" else getattr(icone, name) for name in FUNCTIONS]
 
 
 @pytest.mark.parametrize(

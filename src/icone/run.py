@@ -25,6 +25,7 @@ from icone.data.identity import content_digest
 from icone.errors import InputError
 from icone.files import remove_leftovers, replace_file
 from icone.validation import meant_path
+from icone.wording import all_in_user_terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -181,7 +182,9 @@ class Run:
         """What `icone evaluate` found about the encoder, if it ran and the run has not been extended since."""
         if not self.result_file.is_file() or self._is_extended:
             return None
-        return self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
+        found = self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
+        told: dict[str, Any] = all_in_user_terms(found)
+        return told
 
     @property
     def finished(self) -> bool:
