@@ -68,6 +68,7 @@ def test_the_notebook_from_a_folder_to_a_classifier(tmp_path: Path) -> None:
     result = names["classifier"].result
     assert (result["data"]["train"] + result["data"]["val"], result["data"]["test"]) == (13, 3)
     assert len(names["predictions"]) == 24
+    assert "linear probe" in names["classifier"]._repr_html_()
     assert names["page"].is_file()
 
 
