@@ -237,7 +237,7 @@ def test_the_demo_leaves_what_is_not_its_own(kind: str, tmp_path: Path, monkeypa
     if kind == "more files":
         (folder / "thoughts.txt").write_text("dear")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(InputError, match=r"choose another --out|move it away"):
+    with pytest.raises(InputError, match=r"choose another out=|move it away"):
         demo(tmp_path, Console(quiet=True))
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -135,7 +135,16 @@ BAD = {
     "undefined batch": (["pretrain", *POINTS, "--method", "simclr"], "exactly zero"),
     "supervised without labels": (["pretrain", "{images}", "--method", "supcon", "--batch-size", "2"], "needs a label"),
     "unknown option": (["pretrain", *POINTS, "--options", "diversitty=sigreg"], "did you mean diversity"),
-    "unknown encoder": (["pretrain", "{images}", "--encoder", "vit_smal_patch16_224"], "did you mean"),
+    "unknown encoder": (["pretrain", "{images}", "--encoder", "vit_small"], "did you mean vit_small_patch16,"),
+    "unknown volume encoder": (["inspect", "synthetic:shapes@32x4", "--encoder", "resnet18-3d"], "mean resnet18_3d,"),
+    "encoder of volumes": (["pretrain", "{images}", "--encoder", "resnet18-3d"], "resnet18_3d is for volumes"),
+    "unknown command": (["pretrian", "{images}"], "did you mean pretrain? Known: "),
+    "unknown command of the paper": (["paper", "shwo"], "did you mean show?"),
+    "misspelled folder": (["inspect", "{images}s"], "did you mean {images}?"),
+    "misspelled place": (["inspect", "singel/inner"], "there is no singel/inner; did you mean single?"),
+    "misspelled labels": (["pretrain", "{images}", "--labels", "wrnog.csv"], "did you mean wrong.csv?"),
+    "misspelled run": (["evaluate", "{run}x"], "did you mean {run}?"),
+    "own files in the way": (["pretrain", *POINTS, "--out", "text"], "such as --out text-run"),
     "small volume": (["pretrain", "synthetic:shapes@12x20"], "does not survive"),
     "degenerate norm": (
         ["pretrain", "synthetic:shapes@32x20", "--encoder", "resnet10_3d", "--recipe", "paper"],
@@ -174,7 +183,7 @@ def test_bad_input_is_one_sentence_with_exit_code_2(
     before = sorted(tmp_path.rglob("*"))
     assert main([word.format(**places) for word in words]) == 2
     message = capsys.readouterr().err
-    assert expected in message
+    assert expected.format(**places) in message
     assert "Traceback" not in message
     assert sorted(tmp_path.rglob("*")) == before  # nothing half-written
 

@@ -68,6 +68,7 @@ def test_the_notebook_from_a_folder_to_a_classifier(tmp_path: Path) -> None:
     result = names["classifier"].result
     assert (result["data"]["train"] + result["data"]["val"], result["data"]["test"]) == (13, 3)
     assert len(names["predictions"]) == 24
+    assert "linear probe" in names["classifier"]._repr_html_()
     assert names["page"].is_file()
 
 
@@ -91,6 +92,38 @@ def test_the_notebook_of_a_loop_of_your_own() -> None:
     names = run_notebook("own_loop", {"DIGITS": 60, "EPOCHS": 3})
     assert names["means"][2] < 0.95 * names["means"][0]
     assert names["nearest"].shape == (4, 7)
+
+
+def test_the_notebook_about_the_report(tmp_path: Path) -> None:
+    names = run_notebook("reading_the_report", {"FOLDER": tmp_path / "data", "IMAGES": 40, "EPOCHS": 1})
+    assert list(names["table"].columns) == ["untrained", "good", "bad"]
+    assert names["page"].stat().st_size > 1_000_000
+
+
+def test_the_notebook_about_settings(tmp_path: Path) -> None:
+    names = run_notebook("choosing_settings", {"FOLDER": tmp_path / "data", "IMAGES": 40, "EPOCHS": 1, "SEEDS": 1})
+    assert list(names["table"].index) == ["untrained", *names["settings"]]
+    assert names["counts"].sum() == 120
+
+
+def test_the_notebook_about_large_volumes(tmp_path: Path) -> None:
+    """In one process: `tests/training/test_distributed.py` has several."""
+    toy = {"FOLDER": tmp_path / "data", "VOLUMES": 6, "EPOCHS": 1, "PROCESSES": 1}
+    names = run_notebook("large_volumes", toy)
+    assert names["losses"]["micro"] == pytest.approx(names["losses"]["plain"], abs=1e-4)
+    assert len(names["features"]) == 6
+    assert names["found"]["samples"] > 6  # tiles
+    compile(names["script"].read_text(), "script.py", "exec")
+
+
+def test_the_notebook_about_adding_a_method(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        names = run_notebook("add_method", {"SOURCE": "synthetic:cells@32x20", "EPOCHS": 1})
+    finally:
+        METHODS.pop("align_uniform_example", None)
+    assert names["error"] < 1e-12
+    assert "needs a batch size of 2 or more" in capsys.readouterr().out
+    assert list(names["table"].index) == ["align_uniform_example", "icone"]
 
 
 def test_a_dataset_of_your_own() -> None:

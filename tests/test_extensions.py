@@ -140,7 +140,10 @@ def test_import_makes_an_extension_known_to_the_command_line(tmp_path: Path, cap
     words = ["pretrain", "synthetic:cells@32x6", "--encoder", "small", "--epochs", "1", "--size", "32"]
     words += ["--probe-every", "0", "--cache", "off", "--device", "cpu", "--out"]
     assert main([*words, str(tmp_path / "unknown")]) == 2
-    assert "One of your own is known after --import FILE.py" in capsys.readouterr().err
+    assert (
+        "One of your own is known once it is registered (on the command line: `--import FILE.py`)"
+        in capsys.readouterr().err
+    )
     assert main([*words, str(tmp_path / "run"), "--import", str(file)]) == 0
     assert f"--import {file}" in capsys.readouterr().out
     assert "mine.py" not in (tmp_path / "run" / "config.json").read_text(encoding="utf-8")

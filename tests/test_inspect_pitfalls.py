@@ -148,9 +148,9 @@ CASES: dict[str, Case] = {
         {"samples": 5, "classes": {}, "splits": {"train": 3, "val": 0, "test": 2}},
         "3 segmentations in labelsTr",
     ),
-    "patients": (patients, 3, {}, {"samples": 6, "classes": {}}, '--channels-from "{id}_{flair,t1}.nii.gz"'),
+    "patients": (patients, 3, {}, {"samples": 6, "classes": {}}, 'channels_from="{id}_{flair,t1}.nii.gz"'),
     "segmentations": (patients, 3, {}, {}, "2 of 6 samples are segmentations by their names, such as sub1/sub1_seg"),
-    "segmentations in a folder": (masks_in_a_folder, 2, {}, {"samples": 6}, '--exclude "masks" leaves such files out'),
+    "segmentations in a folder": (masks_in_a_folder, 2, {}, {"samples": 6}, 'exclude="masks" leaves such files out'),
     "an unknown split": (unknown_split, 2, {}, {"samples": 6}, "TRAIN and VALIDATION are named like splits"),
     "8 and 16 bit": (two_depths, 2, {}, {}, "2 of 4 are uint8 with values up to"),
     "8 and 16 bit, each by itself": (two_depths, 2, {"intensity": "sample"}, {}, "!mix types"),
@@ -202,15 +202,15 @@ def test_what_is_refused_has_a_way_out(tmp_path: Path) -> None:
     channels(swapped / "1.ome.tif", "GFP", "DAPI")
     said = refusal(swapped)
     assert "DAPI, GFP in" in said
-    assert "1.ome.tif; write them in one order, or leave one kind out with --exclude" in said
+    assert "1.ome.tif; write them in one order, or leave one kind out with exclude=" in said
     channels(lacking / "0.ome.tif", "A", "B", "C", "D")
     channels(lacking / "1.ome.tif", "A", "B", "C", "D", "E")
     assert "0.ome.tif has 4 and" in (said := refusal(lacking))
-    assert "--missing-channels zero" in said
+    assert 'missing_channels="zero"' in said
     flat_nifti(flat)
-    assert "if it is an image, give --axes XY" in refusal(flat)
+    assert 'if it is an image, give axes="XY"' in refusal(flat)
     time_and_depth(arrays)
-    assert "--axes TCZYX takes the mean over time" in refusal(arrays)
+    assert 'axes="TCZYX" takes the mean over time' in refusal(arrays)
     np.savez(tmp_path / "two.npz", a=numbers(3, 8, 8), b=numbers(3, 8, 8))
     assert "FILE:/a" in refusal(tmp_path / "two.npz")
     assert refusal(flat, labels=tmp_path / "none.csv").endswith("none.csv; check the path")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 import icone
 from icone.cli import main
@@ -75,14 +75,30 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(icone, "Embedder", partial(icone.Embedder, encoder="test_vit", settings={"size": 16}))
     code = re.findall(r"```python\n(.*?)```", README, re.S)
     assert len(code) == 1
+    seen: set[tuple[int, ...]] = set()
+
+    def my_transform(sample: Tensor) -> Tensor:
+        seen.add(tuple(sample.shape))
+        return sample
+
     names: dict[str, Any] = {
         "images": images,
         "labels": labels,
         "my_network": nn.Sequential(nn.Flatten(), nn.LazyLinear(8)),
-        "my_transform": lambda image: image,
+        "my_transform": my_transform,
     }
     exec(code[0].replace("epochs=20", "epochs=1"), names)
     assert len(names["features"]) == 24
+    assert "my_transform takes one sample (C, H, W)" in README
+    assert seen == {(1, 16, 16)}
+
+
+def test_volumes_can_be_tried_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (flags,) = re.findall(r"`(--encoder resnet10_3d [^`]*)`", README)
+    words = ["pretrain", "synthetic:shapes@32x6", *flags.split(), "--epochs", "1", "--probe-every", "0", "--out", "run"]
+    assert main([*words, "--cache", "off"]) == 0
+    assert icone.Run("run").preparation.size == (32, 32, 32)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

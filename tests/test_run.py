@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from icone.errors import InputError
-from icone.run import Run, read_tensors, replacing, write_json, write_tensors, write_text
+from icone.run import Run, check_free, read_tensors, replacing, write_json, write_tensors, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_a_full_disk_is_a_sentence_and_keeps_the_old_state(tmp_path: Path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("icone.files.os.fsync", full)
-    with pytest.raises(InputError, match=r"disk is full.*--resume"):
+    with pytest.raises(InputError, match=r"disk is full.*resume=True"):
         write_tensors(target, {"a": torch.zeros(3)}, {"step": "2"})
     assert read_tensors(target)[1] == {"step": "1"}
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
@@ -57,7 +58,7 @@ def test_a_file_in_the_way_is_said(tmp_path: Path) -> None:
 
 HOLD = """
 import sys, time
-from icone.run import Run
+from icone.run import check_free, Run
 with Run(sys.argv[1]).locked():
     print("held", flush=True)
     time.sleep(60)
@@ -185,3 +186,21 @@ def test_what_is_in_the_way_of_a_target_is_said(tmp_path: Path, kind: str) -> No
         (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(InputError, match="in the way"):
         write_text(target, "x")
+
+
+def test_a_folder_with_files_of_its_owner_is_refused(tmp_path: Path) -> None:
+    """Nothing of theirs may be replaced, not even a file with the name of one of ours."""
+    check_free(tmp_path / "new")
+    check_free(tmp_path)
+    (tmp_path / ".DS_Store").touch()
+    check_free(tmp_path)
+    (tmp_path / "result.json").write_text("{}")
+    with pytest.raises(InputError, match=r"holds other files, such as result\.json, .* out=.*-run"):
+        check_free(tmp_path)
+    with contextlib.chdir(tmp_path), pytest.raises(InputError, match=r"such as out=.run"):
+        check_free(Path())
+    (tmp_path / "state").mkdir()  # a run that was killed before its config.json was written
+    check_free(tmp_path)
+    (tmp_path / "paper.tex").touch()
+    with pytest.raises(InputError, match=r"such as paper\.tex,"):
+        check_free(tmp_path)

@@ -92,6 +92,16 @@ def test_a_loop_of_your_own() -> None:
     assert [group["lr"] for group in names["optimizer"].param_groups] == [1e-4 / 4, 1e-4 / 4]  # by the root of 1/16
 
 
+def test_an_augmentation_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of docs/training.md, with one epoch."""
+    monkeypatch.chdir(tmp_path)
+    quick: dict[str, Any] = {"cache": "off", "probe_every": 0, "encoder": "test_vit", "size": 16}
+    monkeypatch.setattr(icone, "pretrain", partial(icone.pretrain, **quick))
+    names: dict[str, Any] = {"images": np.random.default_rng(0).random((6, 3, 16, 16))}
+    exec(blocks("training.md", "python")[0].replace("epochs=10", "epochs=1"), names)
+    assert names["run"].record["views"]["applied"] == {"custom": {"callable": "my_transform"}}
+
+
 QUICK: dict[str, Any] = {"size": 16, "epochs": 1, "batch_size": 8, "cache": "off", "probe_every": 0}
 
 

@@ -1,4 +1,4 @@
-"""Settings of a wrong type or out of range are refused by the name of their flag, in every verb."""
+"""Settings of a wrong type or out of range are refused by their name, in every verb."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ WRONG_VIEWS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("name", "value"), WRONG_TYPES + WRONG_NUMBERS)
 def test_a_setting_that_no_run_can_use_is_named(name: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"^--{name.replace('_', '-')} must be .+, got "):
+    with pytest.raises(InputError, match=f"^{name} must be .+, got "):
         PretrainConfig(**{"source": "scans", name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_VIEWS)
 def test_views_are_checked_before_data_is_read(name: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"^--image-views.{name.replace('_', '-')} must be .+, got "):
+    with pytest.raises(InputError, match=f"^image_views.{name} must be .+, got "):
         PretrainConfig(source="scans", image_views=ImageViews(**{name: value}))  # type: ignore[arg-type]
 
 
@@ -101,12 +101,12 @@ def test_every_default_is_allowed(config: Any) -> None:
     [("lr", 0.0), ("seeds", 0), ("size", 3), ("width", math.nan), ("batch_sizes", (0,)), ("epochs", "3")],
 )
 def test_options_of_the_paper_are_checked_alike(name: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"^--{name.replace('_', '-')} must be"):
+    with pytest.raises(InputError, match=f"^{name} must be"):
         Options(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("verb", "arguments", "flag"),
+    ("verb", "arguments", "name"),
     [
         (icone.pretrain, {"source": None}, "source"),
         (icone.pretrain, {"source": ""}, "source"),
@@ -116,18 +116,18 @@ def test_options_of_the_paper_are_checked_alike(name: str, value: object) -> Non
         (icone.pretrain, {"source": "scans", "epochs": "3"}, "epochs"),
         (icone.embed, {"run": None}, "run"),
         (icone.embed, {"run": "run", "source": ""}, "source"),
-        (icone.embed, {"run": "run", "batch_size": 0}, "batch-size"),
+        (icone.embed, {"run": "run", "batch_size": 0}, "batch_size"),
         (icone.embed, {"run": "run", "out": ["a.csv"]}, "out"),
-        (icone.evaluate, {"run": "run", "test_fraction": math.nan}, "test-fraction"),
-        (icone.evaluate, {"run": "run", "geometry_instances": -1}, "geometry-instances"),
+        (icone.evaluate, {"run": "run", "test_fraction": math.nan}, "test_fraction"),
+        (icone.evaluate, {"run": "run", "geometry_instances": -1}, "geometry_instances"),
         (icone.evaluate, {"run": "run", "labels": 3}, "labels"),
         (icone.report, {"runs": 3}, "runs"),
         (icone.report, {"runs": ["run"], "thumbnails": "no"}, "thumbnails"),
         (icone.load_encoder, {"run": "run", "device": 0}, "device"),
     ],
 )
-def test_arguments_in_python_are_checked_alike(verb: Any, arguments: dict[str, Any], flag: str) -> None:
-    with pytest.raises(InputError, match=f"^--{flag} must be .+, got "):
+def test_arguments_in_python_are_checked_alike(verb: Any, arguments: dict[str, Any], name: str) -> None:
+    with pytest.raises(InputError, match=f"^{name} must be .+, got "):
         verb(**arguments)
 
 

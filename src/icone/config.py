@@ -309,7 +309,7 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
         """Refuse what no run can use; what depends on the data is checked where it is known."""
         check_settings(self)
         if self.window is not None and self.intensity != "auto":
-            raise InputError(f"--window replaces --intensity {self.intensity}: give one of the two")
+            raise InputError(f"--window replaces --intensity={self.intensity}: give one of the two")
         if self.tiles is None and (self.stride is not None or self.background != "auto"):
             raise InputError("--stride and --background are about tiles: give --tiles too")
         if self.tiles is not None and (self.spacing is not None or self.channels_from is not None):
@@ -321,7 +321,7 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
         if self.stop_on_collapse and self.probe_every == 0:
             raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
         if self.snapshots and max(self.snapshots) >= self.epochs:
-            raise refused("snapshots", self.snapshots, f"below --epochs {self.epochs}, because epochs count from 0")
+            raise refused("snapshots", self.snapshots, f"below --epochs={self.epochs}, because epochs count from 0")
 
 
 @dataclass(frozen=True, kw_only=True)

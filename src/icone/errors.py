@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from icone.wording import InUserTerms
+
 
 def printable(text: str) -> str:
     r"""A text without control characters, and valid as UTF-8: what is neither is written as a backslash escape.
@@ -33,12 +35,13 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-class InputError(ValueError):
+class InputError(InUserTerms, ValueError):
     """Something that the user gave is wrong.
 
     The message is one sentence or two for a person: what is wrong, where (the file or the value),
     and the way out. The command line prints it without a traceback and exits with code 2. It is `printable`,
-    whatever the names in it hold.
+    whatever the names in it hold. It is written with flags and their values (`--size=64`), and says in Python what
+    is typed there (`icone.wording`).
     """
 
     def __init__(self, message: object = "") -> None:
@@ -92,8 +95,46 @@ def one_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-OWN_CODE = ". One of your own is known after --import FILE.py"
+OWN_CODE = ". One of your own is known once it is registered (on the command line: `--import FILE.py`)"
 """Ends the sentence about an unknown name of a kind that users can register."""
+
+
+def nearest_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The names that were perhaps meant, the nearest first.
+
+    A name that differs in case or signs alone comes before names that it begins, the shortest of them first, and these
+    before names of a similar spelling.
+
+    >>> nearest_names("vit_small", ["gcvit_small", "vit_small_patch16_224", "vit_small_patch16", "resnet18"])
+    ['vit_small_patch16', 'vit_small_patch16_224', 'gcvit_small']
+    >>> nearest_names("ResNet18-3d", ["resnet10_3d", "resnet18_3d", "resnet18d"], most=1)
+    ['resnet18_3d']
+    """
+    plain = plain_spelling(name)
+
+    def distance(other: str) -> tuple[float, int, str]:
+        spelling = plain_spelling(other)
+        if spelling == plain:
+            return 0.0, 0, other
+        if plain and spelling.startswith(plain):
+            return 1.0, len(other), other
+        return 3.0 - difflib.SequenceMatcher(None, plain, spelling).ratio(), 0, other
+
+    ranked = sorted(distance(other) for other in known)
+    return [other for rank, _, other in ranked[:most] if rank <= 3.0 - SIMILAR]
+
+
+SIMILAR = 0.6
+"""Share of two spellings that agrees, from which on one may be meant by the other."""
+
+
+def plain_spelling(name: str) -> str:
+    """A name without case and signs.
+
+    >>> plain_spelling("ResNet18-3d") == plain_spelling("resnet18_3d")
+    True
+    """
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], more: str = "") -> InputError:
@@ -103,7 +144,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], more: str = "") -> 
     unknown method 'simcrl'; did you mean simclr? Known: byol, simclr
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = nearest_names(name, names)
     hint = f"; did you mean {', '.join(near)}?" if near else "."
     listed = f" Known: {', '.join(names)}" if len(names) <= 20 else f" ({len(names)} names are known)"
     return InputError(f"unknown {kind} {name!r}{hint}{listed}{more}")
@@ -127,7 +168,7 @@ def optional(extra: str, what: str) -> Iterator[None]:
         raise InputError(f"{what} needs the package {package}: pip install 'icone[{extra}]'") from error
 
 
-class TrainingError(RuntimeError):
+class TrainingError(InUserTerms, RuntimeError):
     """Training cannot go on, through nobody's input: a loss that is not finite. Exit code 3, no traceback."""
 
 

@@ -68,7 +68,7 @@ FINETUNE_LR = 1e-3
 FINETUNE_ENCODER = 0.3
 """In fine-tuning: by what the learning rate of the encoder is multiplied, in all layers. With a tenth, and less towards
 the input, a ResNet of a short pretraining hardly moved and stayed below its own linear probe; a tenth in all layers and
-the whole rate were level or worse (docs/fine-tuning.md). A network that starts from random weights has the same rate."""
+the whole rate were level or worse (docs/fine-tuning.md). A network with random weights has the same rate."""
 FINETUNE_LAYER_DECAY = 1.0
 """In fine-tuning: by what the learning rate falls from one layer of the encoder to the one before it: not at all."""
 

@@ -6,10 +6,12 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from filelock import FileLock, Timeout
@@ -22,6 +24,8 @@ from icone.data import Preparation
 from icone.data.identity import content_digest
 from icone.errors import InputError
 from icone.files import remove_leftovers, replace_file
+from icone.validation import meant_path
+from icone.wording import all_in_user_terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +46,30 @@ OWN_FILES = (
 
 FINETUNED = "fine-tuned classifier"
 """Marks the config.json of a folder of `icone finetune`."""
+
+
+def remembered_objects(folder: str | Path) -> dict[str, Any]:
+    """What `icone.pretrain` was given as Python objects for the run in a folder; empty where no `Run` remembers it."""
+    run = _REMEMBERING.get(os.path.realpath(folder))
+    return {} if run is None else run.objects
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder for a new run that holds files of somebody else; an empty one, or a run's own start, is fine.
+
+    What was killed before its config.json was written has left a state, and nothing but a run's own files.
+    """
+    if not folder.is_dir():
+        return
+    there = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    strange = sorted(there - set(OWN_FILES) if (folder / "state").is_dir() else there)
+    if strange:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        other = folder / "run" if folder.name in ("", "..") else folder.with_name(f"{folder.name}-run")
+        raise InputError(
+            f"{folder} holds other files, such as {strange[0]}{more}, and a run needs a folder of its own: choose "
+            f"another, such as --out={shlex.quote(other.as_posix())}"
+        )
 
 
 def refuse_own_file(path: Path) -> None:
@@ -76,12 +104,18 @@ class Run:
         self.objects: dict[str, Any] = {}
         """What `icone.pretrain` was given as Python objects in this process: encoder, views, data, labels, groups."""
 
+    def remember(self, objects: dict[str, Any]) -> None:
+        """Keep Python objects that belong to the run, for all who open its folder while this `Run` is in use."""
+        self.objects = objects
+        _REMEMBERING[os.path.realpath(self.folder)] = self
+
     @classmethod
     def open(cls, folder: str | Path) -> Run:
         """A run that exists, or an `InputError` that says what is missing."""
         run = cls(folder)
+        run.objects = remembered_objects(folder)
         if not run.folder.exists():
-            raise InputError(f"there is no run {run.folder}: check the path")
+            raise InputError(f"there is no run {run.folder}{meant_path(run.folder) or ': check the path'}")
         if not run.exists():
             raise InputError(f"{run.folder} is not a run folder (it has no config.json)")
         if run.is_finetuned:
@@ -151,7 +185,9 @@ class Run:
         """What `icone evaluate` found about the encoder, if it ran and the run has not been extended since."""
         if not self.result_file.is_file() or self._is_extended:
             return None
-        return self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
+        found = self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
+        told: dict[str, Any] = all_in_user_terms(found)
+        return told
 
     @property
     def finished(self) -> bool:
@@ -288,6 +324,10 @@ class Run:
             yield
         finally:
             lock.release()
+
+
+_REMEMBERING: WeakValueDictionary[str, Run] = WeakValueDictionary()
+"""Runs that remember objects, by their folders; whoever trained them decides how long they, and the objects, live."""
 
 
 def remove(path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from icone.errors import printable
+from icone.wording import in_user_terms
 
 
 def printable_lines(text: str) -> str:
@@ -28,6 +29,8 @@ def printable_lines(text: str) -> str:
 class Terminal(Console):
     """A rich console for texts with names of files in them: `[/x]` is no markup, an escape sequence is not obeyed.
 
+    Settings are called as the reader types them (`icone.wording`).
+
     In a notebook it writes plain text, which wraps. rich's HTML does not, and its live displays need ipywidgets.
     """
 
@@ -39,7 +42,7 @@ class Terminal(Console):
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Called by rich for every text: printed, in a table or in a title."""
-        return super().render_str(printable_lines(text), **settings)
+        return super().render_str(printable_lines(in_user_terms(text)), **settings)
 
 
 def in_notebook(console: Console) -> bool:
@@ -54,7 +57,7 @@ def _is_notebook() -> bool:
 
 def say(console: Console, text: str) -> None:
     """Print one sentence, which only the terminal itself breaks into lines."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    console.print(in_user_terms(text), highlight=False, soft_wrap=True, markup=False)
 
 
 class Output(io.TextIOBase):

@@ -1,7 +1,7 @@
 """Types and ranges of all settings: whatever a person gives is checked here, by its annotation and by one table.
 
 `check_settings` serves dataclasses (the configuration, the verbs of the command line), `check_arguments` the
-functions of the Python interface. An `InputError` names the flag, the value and what is allowed.
+functions of the Python interface. An `InputError` names the setting, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
 import numbers
 import os
@@ -19,7 +20,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
-from icone.errors import InputError, one_line
+from icone.errors import InputError, nearest_names, one_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -303,6 +304,30 @@ def user_path(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise InputError(f"cannot find the home folder in {path}: there is no such user") from error
+
+
+def meant_path(path: Path) -> str:
+    """What a sentence about a path that does not exist says of one that does and has nearly the same name.
+
+    It begins with "; " and is empty where there is none.
+    """
+    place = path.absolute()
+    while not os.path.lexists(place.parent):
+        place = place.parent
+    try:
+        with os.scandir(place.parent) as entries:
+            beside = [entry.name for entry in itertools.islice(entries, MOST_ENTRIES) if not entry.name.startswith(".")]
+    except OSError:
+        return ""
+    near = nearest_names(place.name, beside, most=1)
+    if not near:
+        return ""
+    found = place.with_name(near[0])
+    return f"; did you mean {found if path.is_absolute() else os.path.relpath(found)}?"
+
+
+MOST_ENTRIES = 10_000
+"""Of a folder that are looked at for the sake of a hint."""
 
 
 def check_target(path: Path, flag: str = "--out") -> None:

@@ -119,7 +119,7 @@ def test_a_supervised_run_is_not_tested_on_the_labels_it_was_taught(tmp_path: Pa
     assert result["comparison"] == {}
     assert "taught the labels of all samples" in result["data"]["note"]
     assert "without labels" not in str(result)
-    assert "--test-fraction" in result["data"]["note"]
+    assert "test_fraction=0.2" in result["data"]["note"]
     assert result["verdict"]["state"] == "unclear"
     assert TAUGHT in result["verdict"]["headline"]
     tested = evaluate(run, official_test=True)
@@ -166,11 +166,11 @@ def test_official_splits_of_sources_that_have_none_are_refused(name: str, source
     source = str(sources / name)
     settings: dict[str, Any] = {"size": 32, "encoder": "resnet10t", "features": None} if name == "folder" else {}
     for split in ("val", "test"):
-        with pytest.raises(InputError, match=rf"{name} has no official splits, so --split {split}.*--test-fraction"):
+        with pytest.raises(InputError, match=rf"{name} has no official splits, so split=.{split}.*test_fraction="):
             pretrain(tmp_path / split, source=source, split=split, **settings)
         assert not (tmp_path / split).exists()
     run = pretrain(tmp_path / "run", source=source, epochs=1, **settings)
-    with pytest.raises(InputError, match=rf"{name} has no official splits, so --official-test.*--test-fraction"):
+    with pytest.raises(InputError, match=rf"{name} has no official splits, so official_test=True.*test_fraction="):
         evaluate(run, official_test=True)
     assert run.result is None
 
@@ -193,12 +193,12 @@ def test_the_split_that_was_trained_on_is_no_test(sources: Path, tmp_path: Path)
 
 def test_labels_that_were_given_are_not_asked_for(sources: Path, tmp_path: Path) -> None:
     run = pretrain(tmp_path / "run", source=str(sources / "plain.npy"))
-    assert "give --labels" in evaluate(run)["data"]["note"]
+    assert "give labels=" in evaluate(run)["data"]["note"]
     result = evaluate(run, labels=sources / "one class.csv")
     assert "one class.csv holds fewer than two classes" in result["data"]["note"]
-    assert "--labels" not in result["data"]["note"]
+    assert "labels=" not in result["data"]["note"]
     with_probes = evaluate(run, labels=sources / "labels.csv")
-    assert "--labels" not in str(with_probes["verdict"]) + with_probes["data"]["note"]
+    assert "labels=" not in str(with_probes["verdict"]) + with_probes["data"]["note"]
 
 
 def test_hints_can_be_pasted_into_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

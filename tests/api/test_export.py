@@ -224,7 +224,7 @@ def test_what_cannot_be_is_refused(runs: dict[int, icone.Run], tmp_path: Path) -
         icone.export(runs[2], "timm", tmp_path / "full")
     with pytest.raises(InputError, match="no export of icone"):
         icone.from_export(tmp_path / "full")
-    with pytest.raises(InputError, match="--format must be one of"):
+    with pytest.raises(InputError, match="format must be one of"):
         icone.export(runs[2], "tensorflow", tmp_path / "x")  # type: ignore[arg-type]
     icone.export(runs[2], "torch", tmp_path / "encoder.pt2")
     frozen = icone.from_export(tmp_path / "encoder.pt2")

@@ -145,7 +145,7 @@ def test_a_kill_between_any_two_writes_of_an_extension(case: Case, extended: Run
         assert not run.finished
         assert run.result is None
         assert losses(run)[:2] == losses(extended)[:2]
-        with pytest.raises(InputError, match=r"--resume"):
+        with pytest.raises(InputError, match=r"resume=True"):
             load_encoder(run)
         with pytest.raises(InputError, match="another configuration"):
             case.go_on(run, resume=True)
@@ -232,9 +232,9 @@ def test_after_a_loss_that_is_not_finite_the_advice_works(tmp_path: Path) -> Non
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainStep, "__call__", exploding)
-        with pytest.raises(TrainingError, match="--resume and --adjust"):
+        with pytest.raises(TrainingError, match="resume=True and adjust=True"):
             pretrain(**settings, console=quiet(), checkpoint_seconds=0.0)
-    with pytest.raises(InputError, match="add --adjust"):
+    with pytest.raises(InputError, match="add adjust=True"):
         pretrain(**settings, lr=1e-5, resume=True, console=quiet())
     console = Console(file=io.StringIO(), width=500)
     run = pretrain(**settings, lr=1e-5, clip_gradient=1.0, resume=True, adjust=True, console=console)
@@ -248,7 +248,7 @@ def test_after_a_loss_that_is_not_finite_the_advice_works(tmp_path: Path) -> Non
 
 
 def test_adjusting_needs_a_run_to_resume(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give --resume too"):
+    with pytest.raises(InputError, match="give resume=True too"):
         pretrain("synthetic:gaussians@x8", **POINTS, adjust=True, out=tmp_path / "run", console=quiet())
 
 

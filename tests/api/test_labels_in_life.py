@@ -123,9 +123,9 @@ def test_an_external_test_set(run: Run, tmp_path: Path) -> None:
     pd.DataFrame({"id": [f"{i:06d}" for i in range(20)], "label": np.where(numbers > 0, "high", "low")}).to_csv(
         tmp_path / "other.csv", index=False
     )
-    with pytest.raises(InputError, match="has no labels: give them with --test-labels"):
+    with pytest.raises(InputError, match="has no labels: give them with test_labels="):
         evaluate(run, labels=CLASSES, test=tmp_path / "other.npy")
-    with pytest.raises(InputError, match="give it with --test"):
+    with pytest.raises(InputError, match="give it with test="):
         evaluate(run, labels=CLASSES, test_labels=tmp_path / "other.csv")
     alone = evaluate(run, labels=CLASSES)
     result = evaluate(run, labels=CLASSES, test=tmp_path / "other.npy", test_labels=tmp_path / "other.csv")

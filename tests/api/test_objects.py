@@ -130,7 +130,7 @@ def test_a_table_brings_labels_groups_and_splits(files: list[Path], tmp_path: Pa
     assert len(run.instances["ids"]) == 8
     assert run.instances["test_ids"] == [str(path) for path in files[10:]]
     assert run.instances["class_names"] == ["a", "b"]
-    with pytest.raises(InputError, match=r"leave --test-fraction out"):
+    with pytest.raises(InputError, match=r"leave test_fraction= out"):
         pretrain(frame, tmp_path / "both", test_fraction=0.2)
     groups = [f"patient {i // 3}" for i in range(12)]
     grouped = pretrain(frame.drop(columns="split").assign(group=groups), tmp_path / "groups", test_fraction=0.3)
@@ -165,7 +165,7 @@ def test_a_dataset_brings_its_labels(tmp_path: Path) -> None:
         (np.array(["a", "b"]), "is no data set"),
         ([], "is empty"),
         ({"a": 1}, "a dict is no data set"),
-        (7, "^--source must be"),
+        (7, "^source must be"),
         (["missing.png"], "there is no file missing.png"),
         ([object()], "of type object"),
         ([{"picture": 1}], "name the sample 'image'"),
@@ -206,9 +206,9 @@ def test_any_network_is_an_encoder_and_is_left_as_it_was(tmp_path: Path) -> None
     assert not torch.equal(trained["body.0.weight"], before["body.0.weight"])
     Net().load_state_dict(trained)  # under the names of the user's own network
     with pytest.raises(InputError, match=r"given its encoder as a Python object \(.*Net\).*give it again"):
-        icone.load_encoder(run.folder)
+        icone.load_encoder(Run(run.folder))
     with pytest.raises(InputError, match=r"icone\.embed\(run, x, encoder=…\)"):
-        icone.embed(run.folder, IMAGES)
+        icone.embed(Run(run.folder), IMAGES)
     encoder = icone.load_encoder(run.folder, encoder=Net())
     features = encoder(IMAGES.transpose(0, 3, 1, 2))
     table = icone.embed(run, IMAGES, encoder=Net(), console=quiet())
@@ -253,7 +253,7 @@ def test_views_of_your_own(tmp_path: Path) -> None:
     assert run.record["views"]["applied"] == {"custom": {"callable": "view"}}
     assert len(icone.embed(run, IMAGES, console=quiet())) == 12  # the deterministic view needs no callable
     with pytest.raises(InputError, match="given its views as a Python object"):
-        icone.evaluate(run.folder, data=IMAGES, console=quiet())
+        icone.evaluate(Run(run.folder), data=IMAGES, console=quiet())
     icone.evaluate(run.folder, data=IMAGES, views=view, console=quiet())
     assert icone.evaluate(run, console=quiet())["data"]["samples"] == 12  # this process remembers data and views
 
@@ -268,7 +268,7 @@ def test_a_plain_function_of_the_views_is_what_the_encoder_sees(tmp_path: Path) 
 
     run = pretrain(IMAGES, tmp_path / "run", views=Normalised(), encoder=Net())
     with pytest.raises(InputError, match="given its views"):
-        icone.load_encoder(run.folder, encoder=Net())
+        icone.load_encoder(Run(run.folder), encoder=Net())
     encoder = icone.load_encoder(run.folder, encoder=Net(), views=Normalised())
     raw = torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy())
     expected = encoder.encoder((raw.float() / 255 - 0.5) / 0.25)
@@ -404,7 +404,7 @@ def test_a_run_of_objects_resumes_bit_for_bit_when_they_are_given_again(tmp_path
 
 
 def test_the_command_line_says_what_only_python_can_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = pretrain(IMAGES, tmp_path / "run")
+    run = Run(pretrain(IMAGES, tmp_path / "run").folder)  # nobody remembers the objects, as in another process
     assert main(["evaluate", str(run.folder)]) == 2
     assert "trained on a Python object (array of shape (12, 16, 16, 3))" in capsys.readouterr().err
     np.save(tmp_path / "moved.npy", IMAGES)
@@ -417,19 +417,24 @@ def test_the_command_line_says_what_only_python_can_give(tmp_path: Path, capsys:
 
 
 def test_the_default_folder_of_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second array is told which folder is free, and who asks for a page how to give the data again."""
+    """A second array is told which folder is free. A page finds the data while the run is in use, else asks for it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "array-2").mkdir(parents=True)
     run = icone.pretrain(IMAGES, console=quiet(), **QUICK, encoder="test_vit")
     assert run.folder == Path("runs/array")
-    with pytest.raises(InputError, match=r"runs/array already holds .* resume=True.*out='runs/array-3'"):
+    with pytest.raises(InputError, match=r"runs/array already holds .* resume=True.*out=.runs/array-3"):
         icone.pretrain(IMAGES[::-1].copy(), console=quiet(), **QUICK, encoder="test_vit")
     settings: dict[str, Any] = {"out": "page.html", "projections": ("pca",), "console": quiet()}
+    assert icone.report(run, **settings).stat().st_size > 1_000_000  # one run needs no list
+    assert icone.report(str(run.folder), **settings).stat().st_size > 1_000_000
+    assert icone.report([run], data=IMAGES, **settings).stat().st_size > 1_000_000
+    folder = run.folder
+    del run
+    with pytest.raises(InputError, match=r"no pictures of the samples: .*icone.report\(run, data=data\).*thumbnails"):
+        icone.report(str(folder), **settings)
+    (folder / "result.json").unlink()
     with pytest.raises(InputError, match=r"trained on a Python object .*icone.report\(run, data=data\)"):
-        icone.report(run, **settings)
-    assert icone.report(run, data=IMAGES, **settings).stat().st_size > 1_000_000  # one run needs no list
-    with pytest.raises(InputError, match=r"no pictures of the samples: .* thumbnails=False"):
-        icone.report(str(run.folder), **settings)
+        icone.report(folder, **settings)
 
 
 def test_other_data_given_to_evaluate_is_said(tmp_path: Path) -> None:
@@ -454,14 +459,14 @@ def test_a_series_is_aligned_by_its_index(tmp_path: Path) -> None:
 def test_data_without_the_samples_of_a_run_is_refused(files: list[Path], tmp_path: Path) -> None:
     frame = pd.DataFrame({"path": files, "split": ["train"] * 10 + ["test"] * 2})
     run = pretrain(frame, tmp_path / "run")
-    with pytest.raises(InputError, match=r"holds none of the 12 samples of .*--data"):
+    with pytest.raises(InputError, match=r"holds none of the 12 samples of .*data="):
         icone.evaluate(run, data=files[0].parent, console=quiet())
 
 
 def test_what_is_guessed_or_left_out_is_said() -> None:
     config = icone.config.DataConfig()
     channels = icone.data.open_source(np.zeros((3, 5, 16, 16)), config)
-    assert "5 slices; if these are channels of an image, give --axes CYX" in channels.notes[0]
+    assert "5 slices; if these are channels of an image, give --axes=CYX" in channels.notes[0]
     assert not icone.data.open_source(np.zeros((3, 64, 16, 16)), config).notes
     assert not icone.data.open_source(IMAGES, config).notes
     pairs = icone.data.open_source(TensorDataset(torch.rand(4, 1, 16, 16), torch.arange(4)), config)

@@ -91,7 +91,7 @@ def test_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.chosen is None
     assert len(found.trials) == 6
     assert "no way to train" in found.sentences()[0]
-    with pytest.raises(InputError, match=r"no way to train fits.*--size"):
+    with pytest.raises(InputError, match=r"no way to train fits.*size="):
         found.apply(PretrainConfig(**POINTS))
 
 

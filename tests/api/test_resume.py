@@ -169,7 +169,7 @@ def test_a_state_is_saved_after_an_epoch_where_that_is_cheap(
 
 
 def test_more_epochs_are_refused_with_the_way(undisturbed: Run) -> None:
-    with pytest.raises(InputError, match=r"epochs: 4 -> 5.*schedule .* ends with the epochs.*--extend.*--weights"):
+    with pytest.raises(InputError, match=r"epochs: 4 -> 5.*schedule .* ends with the epochs.*extend=True.*weights="):
         pretrain(**(POINTS | {"epochs": 5}), out=undisturbed.folder, resume=True, console=quiet())
 
 
@@ -183,7 +183,7 @@ def test_resuming_a_finished_run_changes_nothing(undisturbed: Run, tmp_path: Pat
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"lr": 0.5}, r"another configuration \(lr: 0.0001 -> 0.5\): .* add --adjust"),
+        ({"lr": 0.5}, r"another configuration \(lr: 0.0001 -> 0.5\): .* add adjust=True"),
         ({"views": 3}, r"another configuration \(views: 2 -> 3\): resume with the same settings, or"),
         ({"views": 3, "adjust": True}, r"another configuration \(views: 2 -> 3\)"),
     ],
@@ -203,7 +203,7 @@ def test_a_run_is_not_overwritten(undisturbed: Run) -> None:
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"not finite at step \d+ \(epoch 0\): loss nan.*--lr"):
+    with pytest.raises(TrainingError, match=r"not finite at step \d+ \(epoch 0\): loss nan.*lr="):
         pretrain(**POINTS, recipe="paper", lr=1e30, out=tmp_path / "run", console=quiet(), checkpoint_seconds=0.001)
     state = load_state(Run(tmp_path / "run"))
     assert all(t.isfinite().all() for t in state.tensors.values() if t.is_floating_point())
@@ -265,7 +265,7 @@ def test_weights_that_are_not_finite_are_named_before_anything_is_measured_on_th
             next(self.method.encoder.parameters()).data.fill_(float("nan"))
 
     monkeypatch.setattr(TrainStep, "__call__", exploding)
-    with pytest.raises(TrainingError, match=r"weights are not finite after step 2.*--adjust"):
+    with pytest.raises(TrainingError, match=r"weights are not finite after step 2.*adjust=True"):
         pretrain(folder, **TINY, probe_every=1, out=tmp_path / "run", console=quiet())
 
 

@@ -149,5 +149,5 @@ def test_a_run_of_whole_samples_can_embed_by_tiles(tmp_path: Path) -> None:
     assert shape[1:] == (4, 3)
     with pytest.raises(InputError, match="is there already"):
         icone.embed(run, tmp_path / "slide.npy", tiles=True, out=tmp_path / "map.zarr", device="cpu", console=QUIET)
-    with pytest.raises(InputError, match="for --tiles"):
+    with pytest.raises(InputError, match="for tiles="):
         icone.embed(run, tmp_path / "images.npy", out=tmp_path / "other.zarr", console=QUIET)

@@ -177,7 +177,7 @@ def test_the_hub_is_asked_for_the_right_file(
 def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(weights, "_is_hub_reachable", lambda: False)
-    with pytest.raises(InputError, match=r"there is no network.*--weights FILE"):
+    with pytest.raises(InputError, match=r"there is no network.*weights=.FILE"):
         find_weights("timm", "resnet18")
 
 
@@ -186,7 +186,7 @@ def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         ("timm", "resnet18_3d", "is for encoders of timm"),
         ("timm:nonsense", "resnet18", "no weights nonsense for resnet18; known are a1_in1k"),
-        ("medicalnet", "resnet18", "medicalnet is for resnet10_3d"),
+        ("medicalnet", "resnet18", "weights=.medicalnet. is for resnet10_3d"),
     ],
 )
 def test_weights_of_another_kind_of_encoder_are_refused(text: str, encoder: str, words: str) -> None:

@@ -198,7 +198,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_why(
     run = train(tmp_path / "auto", **POINTS, engine="auto")
     assert "steps run uncaptured" in capsys.readouterr().out
     torch.testing.assert_close(losses(run), losses(eager), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="--engine eager"):
+    with pytest.raises(ValueError, match='engine="eager"'):
         train(tmp_path / "captured", **POINTS, engine="captured")
 
 
@@ -313,7 +313,7 @@ def test_a_step_that_does_not_fit_is_tried_again_with_less_memory(
     run = train(tmp_path / "auto", **SHAPES, **PLAIN, engine=engine, checkpoint_activations="auto")
     assert "computed again in the backward pass" in capsys.readouterr().out.replace("\n", " ")
     torch.testing.assert_close(losses(run), losses(expected), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match=r"--checkpoint-activations on.*--size"):
+    with pytest.raises(ValueError, match=r"checkpoint_activations=.on.*size="):
         train(tmp_path / "off", **SHAPES, **PLAIN, engine=engine, checkpoint_activations="off")
 
 

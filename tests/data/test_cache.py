@@ -312,7 +312,7 @@ def test_a_disk_that_fills_up(cache: Cache, heard: Heard) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(heard) == 1
     assert "cannot be kept" in heard[0]
-    assert "--cache off" in heard[0]
+    assert "--cache=off" in heard[0]
     assert files(cache) == []
     assert keep(cache) is None  # said once, not tried again
     assert len(heard) == 1

@@ -200,12 +200,12 @@ def test_spacing_and_what_inspect_says(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"crop": 4}, "--crop must be at least 8"),
-        ({"crop": (16, 16)}, "--crop has 2 edges"),
-        ({"crop": 16, "size": 32}, "leave --size"),
-        ({"crop": None, "crop_overlap": 0.5}, "give --crop too"),
-        ({"crop_overlap": 1.5}, "--crop-overlap must be a share"),
-        ({"cache": "off", "memory_gb": 1e-6}, "--cache DIR"),
+        ({"crop": 4}, "crop must be at least 8"),
+        ({"crop": (16, 16)}, "crop= has 2 edges"),
+        ({"crop": 16, "size": 32}, "leave size="),
+        ({"crop": None, "crop_overlap": 0.5}, "give crop= too"),
+        ({"crop_overlap": 1.5}, "crop_overlap must be a share"),
+        ({"cache": "off", "memory_gb": 1e-6}, "cache=.DIR"),
     ],
 )
 def test_what_cannot_be_is_said(folder: Path, settings: dict[str, object], message: str) -> None:

@@ -77,7 +77,7 @@ def test_columns_of_labels_and_groups(tmp_path: Path) -> None:
     assert "column patient" in several.notes[0]
     by_label = read_label_table(path, IDS, group_column="label")
     assert (by_label.labels, by_label.groups) == (("x", "y", "x"),) * 2
-    with pytest.raises(InputError, match=r"no column weight \(--label-column\); it has: id, label, Age"):
+    with pytest.raises(InputError, match=r"no column weight \(label_column=\); it has: id, label, Age"):
         read_label_table(path, IDS, ["weight"])
     with pytest.raises(InputError, match=r"row 1 of .* has '4\.5' in the column age: .* 0 or 1 each"):
         read_label_table(path, IDS, ["age", "cyst"])

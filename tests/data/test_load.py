@@ -225,7 +225,7 @@ def test_bad_samples_are_errors_or_left_out(folder: Path, name: str) -> None:
         path.write_bytes(content)
     else:
         save(path, content)
-    with pytest.raises(InputError, match=f"{name}.*{reason}.*--skip-unreadable") as caught:
+    with pytest.raises(InputError, match=f"{name}.*{reason}.*skip_unreadable=True") as caught:
         load(folder)
     assert "more of" not in str(caught.value)
     lines: list[str] = []
@@ -259,7 +259,7 @@ def test_only_drawn_samples_are_read(folder: Path) -> None:
 
 def test_mixed_channels(folder: Path) -> None:
     save(folder / "small" / "colour.png", noise(16, 16, 3))
-    with pytest.raises(InputError, match=r"has 1 and .*colour\.png has 3; .*--channels gray or --channels rgb"):
+    with pytest.raises(InputError, match=r"has 1 and .*colour\.png has 3; .*channels=.gray. or channels=.rgb"):
         load(folder)
     for channels, count in (("gray", 1), ("rgb", 3)):
         images = load(folder, channels=channels).train.images
@@ -323,7 +323,7 @@ def test_a_spacing_that_is_missing_at_inference_is_said(tmp_path: Path, write_ni
 
 
 def test_enlarging_is_noted(folder: Path) -> None:
-    assert "samples are enlarged from 16 to 32; --size 16 keeps their size" in load(folder, size=32).notes
+    assert "samples are enlarged from 16 to 32; --size=16 keeps their size" in load(folder, size=32).notes
 
 
 def test_inference_uses_the_given_preparation(folder: Path, tmp_path: Path) -> None:
@@ -448,14 +448,14 @@ def test_a_window_is_the_same_for_all(tmp_path: Path) -> None:
     raw = torch.from_numpy(np.stack([np.load(tmp_path / f"{k}.npy") for k in range(2)])).movedim(-1, 1)
     torch.testing.assert_close(data.train.images, ((raw + 160) / 400).clamp(0, 1).float())
     assert "intensity: -160 to 240 becomes 0 to 1" in data.notes
-    with pytest.raises(InputError, match="--window is for images and volumes"):
+    with pytest.raises(InputError, match="window= is for images and volumes"):
         load_data(PretrainConfig(source="synthetic:gaussians@x10", window=(0, 1)))
 
 
 def test_a_window_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 60_000, (6, 16, 16)).astype(np.uint16))
     load_data(PretrainConfig(source=str(tmp_path / "a.npy"), window=(100, 50_000), cache="off"))
-    with pytest.raises(InputError, match=r"--window 100000 200000 leaves nothing of .*whose values are"):
+    with pytest.raises(InputError, match=r"window=.100000, 200000. leaves nothing of .*whose values are"):
         load_data(PretrainConfig(source=str(tmp_path / "a.npy"), window=(100_000, 200_000), cache="off"))
 
 
@@ -465,10 +465,10 @@ def test_a_window_beside_the_values_and_a_table_beside_the_files_are_told(tmp_pa
     (tmp_path / "labels.csv").write_text("file,label\n0.npy,a\n")
     said = " ".join(load_data(PretrainConfig(source=str(tmp_path), size=32, window=(-160, 1000))).notes)
     assert "--window" not in said
-    assert f"--labels {tmp_path}/labels.csv reads them" in said
+    assert f"--labels={tmp_path}/labels.csv reads them" in said
     said = " ".join(load_data(PretrainConfig(source=str(tmp_path), size=32, window=(-160, 800))).notes)
-    assert "--window -160 800 does not hold" in said
+    assert '--window="-160 800" does not hold' in said
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "table.csv").write_text("file,label\nb.npy,a\n")
-    with pytest.raises(InputError, match=r"there is no file .*b\.npy.*FOLDER --labels .*table\.csv"):
+    with pytest.raises(InputError, match=r"there is no file .*b\.npy.*FOLDER labels=.*table\.csv"):
         load_data(PretrainConfig(source=str(tmp_path / "elsewhere" / "table.csv")))

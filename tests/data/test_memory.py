@@ -100,7 +100,7 @@ def test_what_does_not_fit_alone_is_refused_and_holds_nothing(monkeypatch: pytes
     free = 8 * memory.SMALL
     monkeypatch.setattr(memory, "free_bytes", lambda: free)
     gate = memory.MemoryGate()
-    message = r"x\.nii takes about 0\.2 GB of memory .* 0\.1 GB are free.*--memory-gb"
+    message = r"x\.nii takes about 0\.2 GB of memory .* 0\.1 GB are free.*memory_gb="
     with pytest.raises(InputError, match=message), gate.hold(10 * memory.SMALL, "x.nii"):
         pass
     with pytest.raises(ZeroDivisionError), gate.hold(6 * memory.SMALL, "y.nii"):
@@ -119,7 +119,7 @@ def test_a_sample_too_large_for_memory_is_left_out(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(memory, "SMALL", 0)
     monkeypatch.setattr(memory, "free_bytes", lambda: 10**6)
     settings = {"source": str(tmp_path), "size": 8, "cache": "off"}
-    with pytest.raises(InputError, match=r"large\.npy takes about .* GB of memory .*--memory-gb.*--skip-unreadable"):
+    with pytest.raises(InputError, match=r"large\.npy takes about .* GB of memory .*memory_gb=.*skip_unreadable=True"):
         load_data(PretrainConfig(**settings))  # type: ignore[arg-type]
     data = load_data(PretrainConfig(**settings, skip_unreadable=True))  # type: ignore[arg-type]
     assert data.train.ids == ("a.npy", "b.npy")

@@ -148,7 +148,7 @@ def test_colour_conversions() -> None:
     np.testing.assert_array_equal(to_gray(Sample(rgb[:1])), rgb[:1])
     np.testing.assert_array_equal(to_rgb(Sample(rgb[:1])), rgb[[0, 0, 0]])
     np.testing.assert_array_equal(to_rgb(Sample(rgb)), rgb)
-    with pytest.raises(InputError, match=r"expected 1 channels, got 3 \(--channels gray or rgb"):
+    with pytest.raises(InputError, match=r"expected 1 channels, got 3 \(channels=.gray. or rgb"):
         plain()(Sample(rgb))
     with pytest.raises(InputError, match=r"expected 3 channels, got 2$"):
         to_rgb(Sample(rgb[:2]))
@@ -350,7 +350,7 @@ def test_points_stay_as_they_are() -> None:
 
 
 def test_spacing_is_for_volumes() -> None:
-    with pytest.raises(InputError, match="--spacing is a positive number for volumes"):
+    with pytest.raises(InputError, match="spacing= is a positive number for volumes"):
         Preparation.infer(facts_of(np.ones((1, 4, 4))), DataConfig(spacing=1.0))
-    with pytest.raises(InputError, match="--spacing is a positive number for volumes"):
+    with pytest.raises(InputError, match="spacing= is a positive number for volumes"):
         Preparation.infer(facts_of(np.ones((1, 4, 4, 4))), DataConfig(spacing=0.0))

@@ -104,7 +104,7 @@ def test_a_few_numbers_that_fit_by_chance_are_refused() -> None:
         build_encoder("resnet10_3d", spatial_dims=3, in_channels=1, size=16, width=w) for w in (0.125, 0.25)
     )
     before = {name: tensor.clone() for name, tensor in wide.state_dict().items()}
-    with pytest.raises(InputError, match=r"only 0\.\d% of the encoder fits x \(conv1\.weight: 8×1×.*--width"):
+    with pytest.raises(InputError, match=r"only 0\.\d% of the encoder fits x \(conv1\.weight: 8×1×.*width="):
         put_weights(wide, narrow.state_dict(), origin="x", in_channels=1)
     assert all(torch.equal(tensor, before[name]) for name, tensor in wide.state_dict().items())
 

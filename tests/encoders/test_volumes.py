@@ -117,7 +117,7 @@ def test_resenc_is_planned_as_nnunet_does() -> None:
 
 
 def test_sizes_and_widths_that_cannot_be_are_refused() -> None:
-    with pytest.raises(InputError, match="multiples of 32, got 48×48×48: --size 64"):
+    with pytest.raises(InputError, match="multiples of 32, got 48×48×48: size=64"):
         build_encoder("monai:SwinUNETR", spatial_dims=3, in_channels=1, size=48)
     pytest.importorskip("monai")
     with pytest.raises(InputError, match="needs a multiple of 12"):

@@ -315,12 +315,12 @@ def test_a_collapsing_run_is_told_once_and_goes_on(tmp_path: Path) -> None:
     assert warned[0] is None  # two in a row
     assert warned[-1] == "collapsed"
     assert any("found collapsed" in text for text in live_warnings(run))
-    assert "--lr" in text
+    assert "lr=" in text
     assert len(run.history) == COLLAPSING["epochs"]
 
 
 def test_stop_on_collapse_ends_the_run_with_its_state_saved(tmp_path: Path) -> None:
-    with pytest.raises(CollapseError, match=r"collapsing \(epoch \d+\).*--resume without"):
+    with pytest.raises(CollapseError, match=r"collapsing \(epoch \d+\).*resume=True without"):
         pretrain(**COLLAPSING, stop_on_collapse=True, out=tmp_path / "stopped", console=quiet())
     stopped = Run(tmp_path / "stopped")
     assert not stopped.finished
@@ -386,5 +386,5 @@ def test_a_warning_with_brackets_is_printed_as_it_is() -> None:
 
 
 def test_stopping_without_measuring_is_refused() -> None:
-    with pytest.raises(InputError, match="--probe-every"):
+    with pytest.raises(InputError, match="probe_every="):
         PretrainConfig(source="x", stop_on_collapse=True, probe_every=0)

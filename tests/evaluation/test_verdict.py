@@ -57,7 +57,7 @@ def test_collapsed_features_are_called_collapsed(name: str) -> None:
     figures = geometry_metrics(COLLAPSED[name], None)
     for verdict in (judge(figures), judge(figures, obstacle=TAUGHT)):
         assert verdict.collapsed
-        assert "--lr" in str(verdict)
+        assert "lr=" in str(verdict)
 
 
 def test_few_directions_are_remarked() -> None:
@@ -176,7 +176,7 @@ def test_where_there_are_labels_they_decide(name: str) -> None:
         assert verdict.state == state
         assert verdict.headline.startswith(HEADLINES[state])
         assert f"{100 * linear.before:.1f} % before training, {100 * linear.after:.1f} % after" in verdict.evidence[0]
-        assert "--labels" not in str(verdict)  # they were given
+        assert "labels=" not in str(verdict)  # they were given
 
 
 def test_labels_that_are_read_better_excuse_few_directions_but_not_identical_features() -> None:

@@ -126,9 +126,9 @@ def test_it_goes_on_where_it_was_killed(state: str, run: Run, tmp_path: Path, mo
     ours, theirs = (load_file(tmp_path / name / "classifier.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not list((tmp_path / "cut" / "state").glob("*.safetensors"))
-    with pytest.raises(InputError, match="--lr"):
+    with pytest.raises(InputError, match="lr="):
         finetune(run, tmp_path / "cut", **settings, lr=0.1, resume=True)
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(InputError, match="resume=True"):
         finetune(run, tmp_path / "cut", **settings)
 
 
@@ -164,7 +164,7 @@ def test_groups_that_pretraining_did_not_know_can_leave_nothing_to_test(tmp_path
         source, features=8, epochs=1, probe_every=0, test_fraction=0.25, out=tmp_path / "run", console=quiet()
     )
     groups = dict.fromkeys(icone.embed(run, device="cpu", console=quiet())["id"], "one patient")
-    with pytest.raises(InputError, match=r"all 10 are of groups .* such as one patient\. Give --group-column at pre"):
+    with pytest.raises(InputError, match=r"all 10 are of groups .* such as one patient\. Give group_column= at pre"):
         finetune(run, tmp_path / "out", groups=groups)
 
 
@@ -263,6 +263,22 @@ def test_the_command_line_says_what_is_better(run: Run, tmp_path: Path, capsys: 
     assert main([*words, "--freeze", "2"]) == 2
     assert "--freeze" in capsys.readouterr().err
     assert finetune_table(json.loads((tmp_path / "out" / "result.json").read_text())).row_count == 3
+
+
+def test_a_result_says_scores_and_what_comes_next(run: Run, tmp_path: Path) -> None:
+    found = finetune(run, tmp_path / "<b>", scratch=True)
+    said, html = str(found), found._repr_html_()
+    score = f"{100 * found.result['fine_tuned']['balanced_accuracy']:.1f}"
+    for text in ("from scratch", "linear probe", "balanced accuracy (%)", score, "test samples", ".predict("):
+        assert text in said
+        assert text in html
+    assert str(tmp_path / "<b>") in said
+    assert "Linear(" not in said  # not the layers
+    assert len(said.splitlines()) < 12
+    assert "&lt;b&gt;" in html
+    (tmp_path / "<b>" / "result.json").unlink()
+    assert "finish it with resume=True" in repr(found)
+    assert "Linear(" in str(found.classifier)
 
 
 @pytest.mark.parametrize("freeze", [0.0, 0.5])

@@ -134,9 +134,9 @@ def engine_of(
 
 
 def test_more_than_any_machine_has_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"--cpus-per-run 9 .* the largest has 8"):
+    with pytest.raises(InputError, match=r"cpus_per_run=9 .* the largest has 8"):
         engine_of(monkeypatch, store, cpus_per_run=9)
-    with pytest.raises(InputError, match=r"--gpus-per-run 2 .* the largest has 1"):
+    with pytest.raises(InputError, match=r"gpus_per_run=2 .* the largest has 1"):
         engine_of(monkeypatch, store, ExecutionSettings(device="cuda"), gpus_per_run=2)
     engine_of(monkeypatch, store, cpus_per_run=8, gpus_per_run=2)  # a share of a GPU means nothing on CPUs
 

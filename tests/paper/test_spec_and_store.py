@@ -275,7 +275,7 @@ def test_a_read_only_store_can_be_read(nobody: Path, spec: MakeSpec) -> None:
     lines = {line.name: line for line in experiment_lines(Options(smoke=True), store).lines}
     assert lines["geometry"].done == 0
     assert sorted(store.folder.rglob("*")) == files
-    with pytest.raises(InputError, match=r"no permission to write.*choose another --store"):
+    with pytest.raises(InputError, match=r"no permission to write.*choose another store="):
         store.create()
 
 
@@ -293,7 +293,7 @@ def test_missing_stores_are_named(store: Store, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no store at"):
         Store(tmp_path / "nowhere").results()
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="choose another --store"):
+    with pytest.raises(InputError, match="choose another store="):
         Store(tmp_path / "file" / "store").create()
 
 

@@ -93,7 +93,7 @@ def test_a_run_without_evaluation_or_with_a_broken_file_is_a_sentence(make_run: 
 def test_data_that_has_moved_is_told_with_the_way_out(make_run: Callable[..., Run]) -> None:
     run = make_run(features(5), [""] * 5)
     Path(run.config.source).unlink()
-    with pytest.raises(InputError, match=r"no pictures of the samples: .*pictures\.npy.* --no-thumbnails"):
+    with pytest.raises(InputError, match=r"no pictures of the samples: .*pictures\.npy.* thumbnails=False"):
         content_of(run)
     assert run_content(run, name="run", projections=("pca",), thumbnails=False)["map"]["thumbnails"] is None
 

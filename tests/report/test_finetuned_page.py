@@ -64,7 +64,7 @@ def test_the_numbers_are_those_of_the_result(run: Run, folders: dict[str, Run], 
         report([run, folders["classes"]], out=tmp_path / "report.html")
     (unfinished := tmp_path / "unfinished").mkdir()
     (unfinished / "config.json").write_text((folders["classes"].folder / "config.json").read_text())
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(InputError, match="resume=True"):
         report([unfinished], out=tmp_path / "report.html")
 
 

@@ -72,7 +72,7 @@ def test_everything_that_a_step_changes_is_known() -> None:
 
 
 def test_captured_needs_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--engine captured needs a CUDA device"):
+    with pytest.raises(InputError, match='engine="captured" needs a CUDA device'):
         pretrain(**POINTS, device="cpu", engine="captured", out=tmp_path / "run")
     one = engine("icone")
     chosen = accelerate(one.step, one.loader, RunContext(torch.device("cpu")), pytest.fail)
@@ -88,7 +88,7 @@ def test_an_older_torch_runs_uncaptured_and_says_so(monkeypatch: pytest.MonkeyPa
     context = RunContext(torch.device("cpu"))
     assert type(accelerate(one.step, one.loader, context, said.append)) is EagerEngine
     assert "capturing needs torch 2.11 or later, and this is 2.10.1" in said[0]
-    with pytest.raises(InputError, match=r"--engine captured needs torch 2\.11 or later"):
+    with pytest.raises(InputError, match=r'engine="captured" needs torch 2\.11 or later'):
         accelerate(one.step, one.loader, context, said.append, engine="captured")
 
 
@@ -120,7 +120,7 @@ def test_a_failed_capture_leaves_the_step_as_it_was(monkeypatch: pytest.MonkeyPa
     for ours, theirs in zip(one.step.method.parameters(), plain.step.method.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     strict = CapturedEngine(plain.step, plain.loader, RunContext(torch.device("cpu")), None, compiled=False)
-    with pytest.raises(InputError, match="--engine eager does without"):
+    with pytest.raises(InputError, match='engine="eager" does without'):
         strict((4,))
 
 

@@ -120,5 +120,5 @@ def test_a_missing_package_is_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     config = PretrainConfig(source="x", log=("wandb",))
     with pytest.raises(InputError, match=r"pip install 'icone\[wandb\]'"):
         build_loggers(tmp_path, config)
-    with pytest.raises(InputError, match=r"--log must be .* one of tensorboard, wandb, mlflow, got"):
+    with pytest.raises(InputError, match=r"log must be .* one of tensorboard, wandb, mlflow, got"):
         PretrainConfig(source="x", log=("wandbb",))  # type: ignore[arg-type]

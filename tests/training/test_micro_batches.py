@@ -167,7 +167,7 @@ def test_views_of_volumes_are_the_same_made_in_parts() -> None:
 
 
 def test_a_batch_that_is_too_small_names_micro_batches_as_a_way_out() -> None:
-    with pytest.raises(ValueError, match="--batch-size 16 --micro-batch 1"):
+    with pytest.raises(ValueError, match="batch_size=16 micro_batch=1"):
         build_method("simclr", Counted(), Setting(num_instances=4, batch_size=1))
 
 
@@ -242,7 +242,7 @@ def test_a_step_that_does_not_fit_is_tried_again_with_less_memory(monkeypatch: p
         engines.append(engine)
     expected, found = ([*engine.step.tensors(), engine.loader.position] for engine in engines)
     assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
-    assert ["--checkpoint-activations on" in text for text in said] == [True]
+    assert ["--checkpoint-activations=on" in text for text in said] == [True]
 
 
 class Samples:
@@ -298,13 +298,13 @@ def test_large_inputs_of_batchnorm_are_taken_a_few_channels_at_a_time(monkeypatc
 @pytest.mark.parametrize(
     ("settings", "flags"),
     [
-        ({"batch_size": 16, "size": 256}, ["--micro-batch 8", "now 16 samples", "--size (now 256)"]),
-        ({"batch_size": 16, "micro_batch": 1}, ["--checkpoint-activations on"]),
-        ({"checkpoint_activations": "on"}, ["a smaller --size or encoder"]),
+        ({"batch_size": 16, "size": 256}, ["micro_batch=8", "now 16 samples", "size= (now 256)"]),
+        ({"batch_size": 16, "micro_batch": 1}, ['checkpoint_activations="on"']),
+        ({"checkpoint_activations": "on"}, ["a smaller size= or encoder"]),
     ],
 )
 def test_out_of_memory_names_the_flags_that_help(settings: dict[str, Any], flags: list[str]) -> None:
     with pytest.raises(NotEnoughMemory) as raised, memory_errors(PretrainConfig(source="none", **settings)):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes. Error code 12")
     assert all(flag in str(raised.value) for flag in [*flags, "allocate 99 bytes", "GB are free"])
-    assert ("--micro-batch" in str(raised.value)) == ("now 16 samples" in flags)
+    assert ("micro_batch" in str(raised.value)) == ("now 16 samples" in flags)

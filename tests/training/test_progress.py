@@ -6,17 +6,19 @@ import io
 import itertools
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import icone
 from icone.terminal import Terminal
 from icone.training.bar_line import BarLine
 from icone.training.progress import PlainDisplay, ProgressBar, RichDisplay, choose_display
 
 
 def test_a_bar_counts_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(0.0, 20.0)
+    clock = itertools.count(0.0, 7.0)
     monkeypatch.setattr("icone.training.progress.time.monotonic", lambda: next(clock))
     texts = {}
     for is_terminal in (True, False):
@@ -28,8 +30,27 @@ def test_a_bar_counts_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.Monk
         texts[is_terminal] = stream.getvalue()
     assert "━" in texts[True]
     assert texts[False] == (
-        "looking: 3/4, 13 s left\npreparing: 3/4, 13 s left\n"  # at most one in 30 s, of a clock that ticks by 20
+        "looking: 3/4, 5 s left\npreparing: 3/4, 5 s left\n"  # at most one in 10 s, of a clock that ticks by 7
     )
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_comes_before_the_first_step_is_seen(
+    is_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar on a terminal; in a log a line each, where a clock says that a batch took 11 seconds."""
+    clock = itertools.count(0.0, 11.0)
+    monkeypatch.setattr("icone.training.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    stream = io.StringIO()
+    console = Terminal(file=stream, force_terminal=is_terminal, width=100, color_system=None)
+    icone.pretrain(
+        "synthetic:cells@32x40", encoder="test_resnet", size=32, epochs=1, out=tmp_path / "run", cache="off",
+        console=console,
+    )  # fmt: skip
+    before = stream.getvalue().partition("command ")[0]
+    for phase in ("measuring the untrained encoder", "embedding what the anchors start from"):
+        assert phase in before
+    assert ("building the encoder" in before) == is_terminal
 
 
 def test_the_time_left_leaves_the_first_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:

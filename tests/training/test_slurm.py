@@ -103,5 +103,5 @@ def test_ranks_agree_after_the_same_step() -> None:
 
 def test_a_batch_below_the_number_of_ranks_is_refused() -> None:
     check_batch_size(2, cast(Ranks, TwoRanks()))
-    with pytest.raises(InputError, match="give --batch-size 2 or more"):
+    with pytest.raises(InputError, match="give batch_size=2 or more"):
         check_batch_size(1, cast(Ranks, TwoRanks()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import difflib
 import itertools
 import os
 import re
@@ -25,7 +24,7 @@ from icone.data.sources.objects import describe_object
 from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forward_flops, num_features
 from icone.encoders.pretrained import LOADED_WEIGHTS
 from icone.encoders.registry import FEATURES
-from icone.errors import InputError, NotEnoughMemory, is_out_of_memory
+from icone.errors import InputError, NotEnoughMemory, is_out_of_memory, nearest_names
 from icone.methods import Method, Setting, build_method, chosen_options, method_class, option_texts, register
 from icone.nn import convert_batch_norm
 from icone.process import is_launched, local_rank
@@ -81,9 +80,10 @@ def check_known(settings: Collection[str], config: type[Any]) -> None:
     unknown = set(settings) - known
     if not unknown:
         return
-    near = [name for one in sorted(unknown) for name in difflib.get_close_matches(one, known, n=1)]
+    near = [name for one in sorted(unknown) for name in nearest_names(one, known, most=1)]
     meant = f"; did you mean {', '.join(near)}?" if near else "."
-    raise InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant} Known: {', '.join(sorted(known))}")
+    listed = "" if len(near) == len(unknown) else f" Known: {', '.join(sorted(known))}"
+    raise InputError(f"unknown settings: {', '.join(sorted(unknown))}{meant}{listed}")
 
 
 def describe_objects(
@@ -351,7 +351,7 @@ def pick_device(name: str) -> torch.device:
     is_there = device.type == "cpu" or (hasattr(backend, "is_available") and backend.is_available())
     count = backend.device_count() if is_there else 0
     if count == 0:
-        raise InputError(f"this machine has no {device.type} device that PyTorch can use: --device cpu")
+        raise InputError(f"this machine has no {device.type} device that PyTorch can use: --device=cpu")
     if (device.index or 0) >= count:
         raise InputError(f"there is no {device}: the last is {device.type}:{count - 1}")
     return device
@@ -395,15 +395,15 @@ def _in_use(reason: str, on_gpu: bool) -> str:
 def _less_memory(training: PretrainConfig | None, on_gpu: bool) -> list[str]:
     """Flags that take less memory than these settings, those that cost least first."""
     if training is None:
-        return ["a smaller --batch-size or --size", "a smaller encoder", "--memory-gb 0 to read files anew"]
+        return ["a smaller --batch-size or --size", "a smaller encoder", "--memory-gb=0 to read files anew"]
     flags = []
     at_once = min(training.batch_size, training.micro_batch or training.batch_size)
     if on_gpu and training.precision == "fp32":
-        flags.append("--precision bf16")
+        flags.append("--precision=bf16")
     if at_once > 1:
-        flags.append(f"--micro-batch {at_once // 2} (now {at_once} samples pass through the encoder at a time)")
+        flags.append(f"--micro-batch={at_once // 2} (now {at_once} samples pass through the encoder at a time)")
     tried = training.checkpoint_activations == "on" or (on_gpu and training.checkpoint_activations == "auto")
-    flags += [] if tried else ["--checkpoint-activations on"]
+    flags += [] if tried else ["--checkpoint-activations=on"]
     size = "" if training.size is None else f" (now {training.size})"
-    flags += [f"a smaller --size{size} or encoder", "--memory-gb 0 to read files anew instead of keeping them"]
+    flags += [f"a smaller --size{size} or encoder", "--memory-gb=0 to read files anew instead of keeping them"]
     return flags

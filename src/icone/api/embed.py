@@ -165,7 +165,7 @@ def embed(
         raise InputError("dense features are written as one .npz file: give its name with --out")
     by_tiles = tiles or run.config.tiles is not None
     if dense and run.preparation.crops and not by_tiles:
-        raise InputError("samples of a run with --crop differ in size: --tiles --out MAP.zarr maps their features")
+        raise InputError("samples of a run with --crop differ in size: --tiles --out=MAP.zarr maps their features")
     is_map = target is not None and target.suffix == ".zarr"
     if target is not None and target.suffix not in FORMATS and not (is_map and by_tiles):
         also = ", .zarr (a map)" if by_tiles else "; .zarr is for --tiles" if is_map else ""

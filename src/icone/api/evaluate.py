@@ -31,6 +31,7 @@ from icone.run import Run, replacing, write_json
 from icone.seeds import seed_folders
 from icone.terminal import Terminal, say
 from icone.validation import check_arguments
+from icone.wording import all_in_user_terms
 
 LIDAR_VIEWS = 10
 CLASSES_LISTED = 12
@@ -148,7 +149,8 @@ def evaluate(
             )
         write_json(run.result_file, result)
         forget_finished(run)
-    return result
+    told: dict[str, Any] = all_in_user_terms(result)  # the file keeps the flags, for whoever opens it
+    return told
 
 
 def _tested(probes: dict[str, Result], partition: Partition | None) -> dict[str, dict[str, Any]]:

@@ -207,5 +207,5 @@ def _check_official_test(source: Source, config: PretrainConfig) -> None:
     check_splits(source, source.name, "--official-test")
     if config.split == "test":
         raise InputError(
-            "the run was pretrained on the official test split itself (--split test): leave --official-test out"
+            "the run was pretrained on the official test split itself (--split=test): leave --official-test out"
         )

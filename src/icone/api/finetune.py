@@ -27,7 +27,7 @@ from icone.evaluation.assessment import Result
 from icone.evaluation.comparison import compare_probes
 from icone.evaluation.features import FrozenEncoder
 from icone.finetuning.fit import Row
-from icone.run import FINETUNED, Run, remove, write_json, write_tensors, write_text
+from icone.run import FINETUNED, Run, check_free, remove, write_json, write_tensors, write_text
 from icone.terminal import Terminal
 from icone.validation import check_arguments, check_folder
 
@@ -125,6 +125,7 @@ def _record(run: Run, config: FinetuneConfig, parts: Parts, scratch: bool) -> di
 def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
     """Write config.json, or check that it is that of the same fine-tuning; whether that is finished already."""
     if not (folder / "config.json").exists():
+        check_free(folder)
         write_json(folder / "config.json", record)
         return False
     if not resume:
@@ -134,7 +135,7 @@ def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
         if before["settings"].get(key) != value:
             flag = key.replace("_", "-")
             raise InputError(
-                f"{folder} was begun with --{flag} {before['settings'].get(key)}, not {value}: choose another --out"
+                f"{folder} was begun with --{flag}={before['settings'].get(key)}, not {value}: choose another --out"
             )
     if before["parts"] != record["parts"] or before["code"] != record["code"]:
         raise InputError(f"{folder} was begun with other samples or labels: choose another --out")

@@ -27,6 +27,7 @@ from icone.encoders.registry import encoder_name
 from icone.terminal import Terminal, say
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
+from icone.wording import in_user_terms
 
 
 @check_arguments
@@ -75,6 +76,6 @@ def show_summary(
 def _plain(summary: Summary, config: PretrainConfig, encoder: nn.Module, device: torch.device) -> dict[str, Any]:
     """The summary as JSON can hold it, the notes last."""
     plain = dataclasses.asdict(summary)
-    notes = plain.pop("notes")
+    notes = [in_user_terms(note) for note in plain.pop("notes")]
     name = encoder_name(config.encoder, summary.dimensions)
     return plain | {"encoder": name, "features": num_features(encoder), "device": str(device), "notes": notes}

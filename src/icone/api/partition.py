@@ -140,7 +140,7 @@ def _parts(
     if method_class(run.config.method).needs_labels:
         note = (
             f"{run.config.method} was taught the labels of all samples{GEOMETRY_ONLY}: probes would be tested on "
-            "what it was taught. --test-fraction 0.2 at pretraining holds samples out"
+            "what it was taught. --test-fraction=0.2 at pretraining holds samples out"
         )
         return None, note, []
     if own.source.assigned is not None:

@@ -56,5 +56,5 @@ def plan(
     for sentence in found.sentences():
         say(console, sentence)
     if found.chosen is not None:
-        say(console, f"flags: {' '.join(found.flags)}")
+        say(console, f"settings: {found.said}")
     return found.to_json()

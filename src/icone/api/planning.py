@@ -104,12 +104,21 @@ class Plan:
     @property
     def flags(self) -> list[str]:
         """The flags of the way that fits."""
-        one, flags = self.chosen, ["--batch-size", str(self.batch_size)]
+        return [word for name, value in self._settings for word in (name, value)]
+
+    @property
+    def said(self) -> str:
+        """The settings of the way that fits, as a text (`icone.wording`)."""
+        return ", ".join(f"{name}={value}" for name, value in self._settings)
+
+    @property
+    def _settings(self) -> list[tuple[str, str]]:
+        one, settings = self.chosen, [("--batch-size", str(self.batch_size))]
         if one is not None and one.micro_batch is not None:
-            flags += ["--micro-batch", str(one.micro_batch)]
+            settings.append(("--micro-batch", str(one.micro_batch)))
         if one is not None and one.checkpoint_activations:
-            flags += ["--checkpoint-activations", "on"]
-        return flags
+            settings.append(("--checkpoint-activations", "on"))
+        return settings
 
     def apply(self, config: PretrainConfig) -> PretrainConfig:
         """The configuration with the numbers of the plan."""
@@ -118,7 +127,7 @@ class Plan:
             needed = "" if least is None else f", and the least that was tried takes {least / GB:.1f} GB"
             raise InputError(
                 f"no way to train fits into the {USABLE * (self.free - self.samples) / GB:.1f} GB that a step may take "
-                f"on {self.device}{needed}. What helps: a smaller --size or encoder, --precision bf16 on a GPU"
+                f"on {self.device}{needed}. What helps: a smaller --size or encoder, --precision=bf16 on a GPU"
             )
         checkpointing = "on" if self.chosen.checkpoint_activations else config.checkpoint_activations
         return dataclasses.replace(
@@ -137,7 +146,7 @@ class Plan:
         how += ", activations computed again" if one.checkpoint_activations else ""
         memory = "" if one.memory is None else f" {one.memory / GB:.2f} of {(self.free - self.samples) / GB:.1f} GB"
         about = "takes" if one.measured else "takes about"
-        text = f"a step on {self.batch_size} samples{how} {about}{memory}"
+        text = f"a step on {counted(self.batch_size, 'sample')}{how} {about}{memory}"
         if one.step_seconds is not None and self.seconds is not None:
             text += (
                 f" and {format_step(one.step_seconds)}: {counted(self.epochs, 'epoch')} of {self.steps_per_epoch:,} "

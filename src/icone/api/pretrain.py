@@ -70,7 +70,7 @@ from icone.nn import plain_state_dict
 from icone.nn.ranks import Ranks
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
-from icone.run import Run, write_tensors
+from icone.run import Run, check_free, write_tensors
 from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
@@ -86,7 +86,7 @@ ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
 """Settings that may change on the way, because no tensor of the state depends on them."""
 TRAIN_ON = (
     ". The schedule of the learning rate ends with the epochs, so that they are fixed. --extend trains a finished run "
-    "on with a new schedule; --weights {} --out NEW starts a new run from its encoder"
+    "on with a new schedule; --weights={} --out=NEW starts a new run from its encoder"
 )
 FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {
     "size",
@@ -146,7 +146,7 @@ def pretrain(
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
     config, is_auto = join_settings(settings, described)
     if is_auto and is_launched():
-        raise InputError("--batch-size auto plans for one process: give a number for several")
+        raise InputError("--batch-size=auto plans for one process: give a number for several")
     given_labels = None if described["labels"] is not None else labels
     own_callbacks = [as_callback(one) for one in callbacks]
     run = Run(out if out is not None else default_folder(config.source))
@@ -168,9 +168,10 @@ def pretrain(
             data = _load(config, console, source, given_labels, groups)
         plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
         config = config if plan is None else plan.apply(config)
-        parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
+        with console.status("building the encoder"):
+            parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
-        for text in [] if plan is None else [*plan.sentences(), f"--batch-size auto is {' '.join(plan.flags)}"]:
+        for text in [] if plan is None else [*plan.sentences(), f"--batch-size=auto is {plan.said}"]:
             say(console, f"plan: {text}")
         with contextlib.ExitStack() as stack:
             stack.enter_context(memory_errors(config))
@@ -183,7 +184,7 @@ def pretrain(
             _finish(one)
     network = given.encoder if given.method is None else given.method.encoder
     own_data = source if is_object(config.source) else None
-    run.objects = {"encoder": network, "views": given.views, "data": own_data, "labels": given_labels, "groups": groups}
+    run.remember({"encoder": network, "views": given.views, "data": own_data, "labels": given_labels, "groups": groups})
     return run
 
 
@@ -264,12 +265,14 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         raise InputError("--resume continues on the same files, --extend on changed ones: give one of the two")
     if run.exists() and not (resume or extend):
         raise InputError(
-            f"{run.folder} already holds a run: continue it with --resume (in Python resume=True), or choose another "
-            f"folder with --out (in Python out={_free_folder(run.folder).as_posix()!r})"
+            f"{run.folder} already holds a run: continue it with --resume, or choose another folder, such as "
+            f"--out={shlex.quote(_free_folder(run.folder).as_posix())}"
         )
     if (resume or extend) and not run.exists():
         raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
     check_folder(run.folder)
+    if not run.exists():
+        check_free(run.folder)
 
 
 def _check_outside_data(run: Run, config: PretrainConfig) -> None:
@@ -361,11 +364,12 @@ def _prepare(
         tell(f"note: {larger_last_batch(parts.loader)}")
     if parts.loader.device.type == "cuda":
         tell(f"note: {where_samples_are(parts.loader)}")
-    callbacks = [] if is_silent() else _callbacks(run, config, parts, display, own_callbacks)
     initial = None
     if (is_object(config.encoder) or config.weights is not None) and saved is None:  # only the run has these weights
         initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
     with ProgressBar(console) as bar:
+        measured = partial(bar, "measuring the untrained encoder")
+        callbacks = [] if is_silent() else _callbacks(run, config, parts, display, own_callbacks, measured)
         progress = partial(bar, "embedding what the anchors start from")
         digests = [known.digests[name] for name in data.train.ids]
         engine = partial(cuda.accelerate, engine=config.engine, compiler=_compiler(config, parts))
@@ -475,9 +479,17 @@ def build_parts(
 
 
 def _callbacks(
-    run: Run, config: PretrainConfig, parts: Parts, display: Display, own: Sequence[Callback]
+    run: Run,
+    config: PretrainConfig,
+    parts: Parts,
+    display: Display,
+    own: Sequence[Callback],
+    progress: Callable[[int, int], None],
 ) -> list[Callback]:
-    """The live probe first, because it completes the row; the alarm last, because it may stop the run."""
+    """The live probe first, because it completes the row; the alarm last, because it may stop the run.
+
+    `progress` is told how many of its samples the probe has looked at before the first step.
+    """
     loggers: list[Callback] = [*build_loggers(run.folder, config), *own]
     if config.snapshots:
         loggers.append(Snapshots(parts.method.encoder, run, config.snapshots))
@@ -491,7 +503,7 @@ def _callbacks(
         views=config.views,
         sample_bytes=dataset.preparation.nbytes * (2 if dataset.preparation.crops else 1),
     )
-    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan)
+    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan, progress)
     if probe.note:
         display.note(probe.note)
     alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)

@@ -13,7 +13,7 @@ from rich.console import Console
 from icone.config import PretrainConfig, is_object
 from icone.data import DIGEST_VERSION, DigestMemory, Source, cache_folder, open_source
 from icone.errors import InputError
-from icone.run import Run
+from icone.run import Run, remembered_objects
 from icone.terminal import say
 from icone.training.progress import ProgressBar
 from icone.validation import user_path
@@ -29,12 +29,14 @@ def open_run_data(
     labels: Any = None,
     groups: Any = None,
     *,
-    way_out: str = "say where it lies now with --data NEWPATH",
+    way_out: str = "say where it lies now with --data=NEWPATH",
 ) -> Source:
     """The source of a run in `folder`, or the same data at another place (`data`); `labels` and `groups` as objects.
 
-    Where the data is gone, an `InputError` names the old path and the `way_out`.
+    Data that was a Python object is found where a `Run` remembers it. Where the data is gone, an `InputError` names the
+    old path and the `way_out`.
     """
+    data = remembered_objects(folder).get("data") if data is None else data
     if data is None and (path := missing_path(config.source)) is not None:
         where = "" if path.is_absolute() else f" (a relative path, looked for in {Path.cwd()})"
         raise InputError(f"the data of {folder} is no longer at {path}{where}: {way_out}")

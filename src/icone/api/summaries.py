@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.table import Table
 
 from icone.evaluation.comparison import NOTICEABLE
@@ -38,18 +39,32 @@ TITLES = {
 
 def finetune_table(result: dict[str, Any]) -> Table:
     """The scores of the network from scratch, the linear probe and the fine-tuned network, side by side."""
-    task, data = result["data"]["task"], result["data"]
-    columns = [name for name in NETWORKS if name in result]
-    sizes = f"{data['train']} training, {data['val']} validation, {data['test']} test samples"
-    table = Table(title=sizes, title_justify="left")
+    scores = finetune_scores(result)
+    table = Table(title=finetune_sizes(result), title_justify="left")
     table.add_column("")
-    for name in columns:
-        table.add_column(NETWORKS[name], justify="right")
-    for score in SCORES[task]:
-        values = [metric_value({PROBES[task]: result[name]}, METRICS[score]) for name in columns]
-        table.add_row(TITLES[score], *("–" if value is None else METRICS[score].text(value) for value in values))
-    table.add_row("best epoch", *(str(result["training"].get(name, {}).get("best_epoch", "–")) for name in columns))
+    for name in scores.columns:
+        table.add_column(name, justify="right")
+    for title, row in scores.iterrows():
+        table.add_row(str(title), *row)
     return table
+
+
+def finetune_scores(result: dict[str, Any]) -> pd.DataFrame:
+    """The same as texts: a row per score, a column per network."""
+    task = result["data"]["task"]
+    networks = [name for name in NETWORKS if name in result]
+    rows = {}
+    for score in SCORES[task]:
+        values = [metric_value({PROBES[task]: result[name]}, METRICS[score]) for name in networks]
+        rows[TITLES[score]] = ["–" if value is None else METRICS[score].text(value) for value in values]
+    rows["best epoch"] = [str(result["training"].get(name, {}).get("best_epoch", "–")) for name in networks]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[NETWORKS[name] for name in networks])
+
+
+def finetune_sizes(result: dict[str, Any]) -> str:
+    """How many samples trained, validated and tested."""
+    data = result["data"]
+    return f"{data['train']} training, {data['val']} validation, {data['test']} test samples"
 
 
 def finetune_sentences(result: dict[str, Any]) -> list[str]:
@@ -82,7 +97,7 @@ def pretraining_summary(run: Run) -> list[str]:
     before = f", {first['loss']:.3f} in the first epoch" if len(history) > 1 else ""
     lines.append(_line("loss", f"{last['loss']:.3f}{before}"))
     lines += _measured(run, [row for row in history if "geometry" in row])
-    labels = "" if run.instances.get("class_names") or run.config.labels else "  (--labels FILE.csv adds probes)"
+    labels = "" if run.instances.get("class_names") or run.config.labels else "  (--labels=FILE.csv adds probes)"
     return [
         *lines,
         *_next([_icone("evaluate", run.folder) + labels, *(_icone(v, run.folder) for v in ("embed", "report"))]),

@@ -23,7 +23,7 @@ from icone.encoders.registry import timm_name
 from icone.errors import InputError, one_line
 from icone.run import Run
 from icone.training.context import kept_random_state
-from icone.validation import user_path
+from icone.validation import meant_path, user_path
 
 HUB = "hf-hub:"
 RUN_ORIGIN = "the run "
@@ -69,8 +69,8 @@ def find_weights(weights: str, encoder: str) -> FoundWeights:
     if path.is_file():
         return FoundWeights(read_weights(path), str(path))
     raise InputError(
-        f"--weights {weights}: there is no such file or folder. Known are timm, timm:TAG, hf-hub:OWNER/NAME, "
-        "medicalnet, a run folder, a folder or a file with weights"
+        f"--weights={shlex.quote(weights)}: there is no such file or folder{meant_path(path) or '.'} Known are "
+        "timm, timm:TAG, hf-hub:OWNER/NAME, medicalnet, a run folder, a folder or a file with weights"
     )
 
 
@@ -79,7 +79,7 @@ def _from_timm(encoder: str, tag: str) -> FoundWeights:
 
     name = timm_name(encoder)
     if name is None:
-        raise InputError(f"--weights timm is for encoders of timm, and {encoder} is none: give a file or a folder")
+        raise InputError(f"--weights=timm is for encoders of timm, and {encoder} is none: give a file or a folder")
     tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{name}.*")]
     if not tags or (tag and tag not in tags):
         what, known = (f"weights {tag}", f"; known are {', '.join(tags)}") if tags else ("weights", "")
@@ -93,7 +93,7 @@ def _from_timm(encoder: str, tag: str) -> FoundWeights:
 def _from_medicalnet(encoder: str) -> FoundWeights:
     depth = {"auto": "18", **{f"resnet{n}_3d": n for n in ("10", "18", "34", "50")}}.get(encoder)
     if depth is None:
-        raise InputError(f"--weights medicalnet is for resnet10_3d, 18, 34 and 50, and the encoder is {encoder}")
+        raise InputError(f"--weights=medicalnet is for resnet10_3d, 18, 34 and 50, and the encoder is {encoder}")
     return _from_hub(f"{MEDICALNET}{depth}", (f"resnet_{depth}_23dataset.pth", f"resnet_{depth}.pth"))
 
 
@@ -120,7 +120,7 @@ def _from_hub(repository: str, names: tuple[str, ...]) -> FoundWeights:
 def _not_downloaded(file: str, repository: str, reason: str) -> InputError:
     return InputError(
         f"cannot get {file} of {repository} from the Hugging Face Hub: {reason}. Download the file where there is a "
-        "network, and give it: --weights FILE"
+        "network, and give it: --weights=FILE"
     )
 
 
@@ -143,7 +143,8 @@ def _from_folder(folder: Path) -> FoundWeights:
     files = files[:1] or sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
     if len(files) != 1:
         found = f"has {len(files)} files with weights" if files else f"has no file {', '.join(SUFFIXES)}"
-        raise InputError(f"--weights {folder}: the folder is no run and {found}: give the file itself")
+        name = shlex.quote(str(folder))
+        raise InputError(f"--weights={name}: the folder is no run and {found}: give the file itself")
     return FoundWeights(read_weights(files[0]), str(files[0]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import shlex
 import sys
@@ -23,11 +24,12 @@ from icone.cli.help_text import asks_for_help, show_help
 from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
 from icone.cli.use import Embed, Export, Predict
 from icone.config import DataConfig
-from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line
+from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line, unknown_name
 from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, say, standard_streams
 from icone.validation import check_settings
+from icone.wording import command_line
 
 TASKS: dict[str, dict[str, type[Any]]] = {
     "Learn": {
@@ -44,6 +46,8 @@ TASKS: dict[str, dict[str, type[Any]]] = {
     "Paper": {"paper": Paper},
 }
 """The verbs, as `icone --help` lists them."""
+COMPUTING = ("plan", "inspect", "pretrain", "finetune", "demo", "embed", "predict", "export", "evaluate", "report")
+"""Verbs that begin with the import of PyTorch."""
 VERBS = {name: kind for verbs in TASKS.values() for name, kind in verbs.items()}
 Command: Any = reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in VERBS.items()))
 
@@ -57,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     configure_process()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with standard_streams() as output:
+    with command_line(), standard_streams() as output:
         try:
             code = _run(words, Terminal(stderr=True))
         except SystemExit as end:  # flags that cannot be parsed, --help
@@ -82,7 +86,11 @@ def _run(words: Sequence[str], errors: Console) -> int:
         check_settings(command.verb if isinstance(command, Paper) else command)
         if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
             return command.launch(words, errors)
-        command.run(Terminal(quiet=is_silent()))
+        console = Terminal(quiet=is_silent())
+        if words[0] in COMPUTING:
+            with console.status("loading PyTorch"):  # seconds, in which nothing else would be seen
+                importlib.import_module("icone.api.pretrain")
+        command.run(console)
         return 0
     except InterruptedRun as error:
         if not is_silent():
@@ -167,7 +175,10 @@ def _write_traceback(error: Exception) -> str:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse empty words, which would be taken for the current folder."""
+    """Refuse empty words, which would be taken for the current folder, and verbs that do not exist."""
+    for verb, known in ((words[:1], VERBS), (words[1:2] if words[:1] == ["paper"] else [], Paper.VERBS)):
+        if verb and verb[0] not in known and not verb[0].startswith("-"):
+            raise unknown_name("command", verb[0], known, ". `icone --help` says what they do")
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")

@@ -16,7 +16,7 @@ import tyro
 
 from icone.errors import InputError, one_line, unknown_name
 from icone.process import EXTENSIONS
-from icone.validation import checked, user_path
+from icone.validation import checked, meant_path, user_path
 
 
 def config_file(words: Sequence[str]) -> Path | None:
@@ -100,7 +100,7 @@ def _import(name: str) -> None:
         if getattr(sys.modules.get(module_name), "__file__", None) == str(path):
             return
         if not path.is_file():
-            raise InputError(f"--import {name}: there is no such file")
+            raise InputError(f"--import={name}: there is no such file{meant_path(Path(name))}")
         spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None
         assert spec.loader is not None
@@ -114,4 +114,4 @@ def _import(name: str) -> None:
     except InputError:
         raise
     except Exception as error:  # it is the user's code: whatever it raises
-        raise InputError(f"--import {name} failed: {type(error).__name__}: {one_line(error)}") from error
+        raise InputError(f"--import={name} failed: {type(error).__name__}: {one_line(error)}") from error

@@ -166,11 +166,11 @@ class Pretrain(ConfigFlags, PretrainConfig):
         if self.seeds > 1:
             raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
         if self.batch_size == "auto":
-            raise InputError("--batch-size auto plans for one process: give a number with --devices")
+            raise InputError("--batch-size=auto plans for one process: give a number with --devices")
         if self.batch_size < self.devices:
             raise InputError(
                 f"{self.devices} processes share every batch, and --batch-size is {self.batch_size}: "
-                f"give --batch-size {self.devices} or more, or fewer --devices"
+                f"give --batch-size={self.devices} or more, or fewer --devices"
             )
         return launch(words, self.devices, self.device, lambda text: say(errors, text))
 
@@ -185,7 +185,7 @@ class Pretrain(ConfigFlags, PretrainConfig):
                     "--extend and --adjust continue one run: give its folder with --out and leave --seeds out"
                 )
             if self.batch_size == "auto":
-                raise InputError("--batch-size auto plans for one run: give a number with --seeds (`icone plan`)")
+                raise InputError("--batch-size=auto plans for one run: give a number with --seeds (`icone plan`)")
             seeds = range(self.seed, self.seed + self.seeds)
             folder = self.out or default_folder(self.source)
             configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]

@@ -50,19 +50,19 @@ def accelerate(
     """
     if loader.device.type != "cuda":
         if engine == "captured":
-            raise InputError(f"--engine captured needs a CUDA device, and this run is on {loader.device}")
+            raise InputError(f"--engine=captured needs a CUDA device, and this run is on {loader.device}")
         return EagerEngine(step, loader)
     if engine == "eager" or (engine != "captured" and step.total_steps < WORTHWHILE_STEPS):
         return EagerEngine(step, loader)
     if not is_tested_torch():
         needs = f"needs torch {'.'.join(map(str, TESTED_TORCH))} or later, and this is {torch.__version__}"
         if engine == "captured":
-            raise InputError(f"--engine captured {needs}")
+            raise InputError(f"--engine=captured {needs}")
         warn(f"steps run uncaptured, many times slower at small batches, because capturing {needs}")
         return EagerEngine(step, loader)
     if find_spec("triton") is None:
         if engine == "captured":
-            raise InputError("--engine captured needs the package triton, which is not installed")
+            raise InputError("--engine=captured needs the package triton, which is not installed")
         warn("steps run uncaptured, many times slower at small batches, because the package triton is not installed")
         return EagerEngine(step, loader)
     from icone.cuda.graph import CapturedEngine

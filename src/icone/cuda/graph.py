@@ -165,7 +165,7 @@ class CapturedEngine(Engine):
                 raise
             reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             if self.warn is None:
-                raise InputError(f"the step cannot be captured ({reason}): --engine eager does without") from error
+                raise InputError(f"the step cannot be captured ({reason}): --engine=eager does without") from error
             if self.parts:
                 self.warn(f"networks and views run uncompiled, because compiling or capturing them failed ({reason})")
                 undo(self.parts)

@@ -86,7 +86,7 @@ class Cache:
         if not self._may_use():
             raise InputError(
                 f"{folder} is not a cache of icone, and it is not empty: nothing is kept or deleted there. "
-                "Name an empty or a new folder with --cache DIR"
+                "Name an empty or a new folder with --cache=DIR"
             )
 
     def _may_use(self) -> bool:
@@ -148,7 +148,7 @@ class Cache:
             self._is_refused = True
             self.say(
                 f"the prepared samples cannot be kept in {self.folder} ({one_line(error)}), so the next start "
-                "prepares them again; choose another folder with --cache DIR, or none with --cache off"
+                "prepares them again; choose another folder with --cache=DIR, or none with --cache=off"
             )
             return None
         return self.open(key)
@@ -219,7 +219,7 @@ class Cache:
         if needed > limit:
             self.say(
                 f"the prepared samples take {needed / GB:.1f} GB, but the cache in {self.folder} may grow to "
-                f"{limit / GB:.1f} GB, half of the free disk, so they are not kept; choose another with --cache DIR"
+                f"{limit / GB:.1f} GB, half of the free disk, so they are not kept; choose another with --cache=DIR"
             )
             return False
         for entry in entries:
@@ -248,7 +248,7 @@ def upkeep(setting: str, console: Console, *, check: bool = False, clear: bool =
     tell = partial(say, console)
     folder = cache_folder(setting)
     if folder is None:
-        raise InputError("no folder is kept with --cache off; name one, or leave it out for the user's own")
+        raise InputError("no folder is kept with --cache=off; name one, or leave it out for the user's own")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name the folder that was given as --cache")
     cache = Cache(folder, tell)

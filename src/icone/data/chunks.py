@@ -187,7 +187,7 @@ def keep_chunks(
     if needed > memory_limit:
         raise InputError(
             f"the samples at their own resolution take {needed / GB:.1f} GB, and can be kept neither on disk nor in "
-            "memory: name a folder for them with --cache DIR, or allow them more memory with --memory-gb"
+            "memory: name a folder for them with --cache=DIR, or allow them more memory with --memory-gb"
         )
     chunks: Array = np.empty((count, *shape), dtype)
     for row, chunk in enumerate(make()):

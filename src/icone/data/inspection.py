@@ -212,11 +212,11 @@ def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> N
     if config.channels == "auto" and len(by_channels) > 1:
         (one, first), (other, second), *_ = sorted(by_channels.items())
         way_out = (
-            "turn all into one kind with --channels gray or --channels rgb, or leave files of another kind, such as "
+            "turn all into one kind with --channels=gray or --channels=rgb, or leave files of another kind, such as "
             "masks, out with --exclude"
             if by_channels.keys() == {1, 3}
             else "leave one kind out with --exclude; or write every channel to a file of its own, for --channels-from "
-            "and --missing-channels zero"
+            "and --missing-channels=zero"
         )
         raise InputError(f"the samples differ in their channels: {first} has {one} and {second} has {other}; {way_out}")
     _check_order(source, facts)
@@ -256,7 +256,7 @@ def check_window(source: Source, facts: Sequence[Facts], config: DataConfig) -> 
     for fact in facts:
         if np.nanmax(fact.high) <= low or np.nanmin(fact.low) >= high:
             raise InputError(
-                f"--window {low:g} {high:g} leaves nothing of {source.where(fact.position)}, whose values are "
+                f'--window="{low:g} {high:g}" leaves nothing of {source.where(fact.position)}, whose values are '
                 f"{np.nanmin(fact.low):g} to {np.nanmax(fact.high):g}: give the range that should be seen"
             )
 
@@ -272,6 +272,6 @@ def window_notes(facts: Sequence[Facts], config: DataConfig) -> list[str]:
     if below + above <= MOSTLY:
         return []
     return [
-        f"--window {low:g} {high:g} does not hold {below + above:.0%} of the values: {below:.0%} are below and become "
-        f"0, {above:.0%} are above and become 1. The values are {values.min():g} to {values.max():g}"
+        f'--window="{low:g} {high:g}" does not hold {below + above:.0%} of the values: {below:.0%} are below and '
+        f"become 0, {above:.0%} are above and become 1. The values are {values.min():g} to {values.max():g}"
     ]

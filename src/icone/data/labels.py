@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from icone.data.formats.registry import suffix_of
 from icone.data.targets import join_columns
 from icone.errors import InputError, printable
-from icone.validation import user_path
+from icone.validation import meant_path, user_path
 
 ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
 LABEL_COLUMNS = ("label", "class", "target")
@@ -196,7 +196,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise InputError(f"there is no table {path}; check the path") from error
+        raise InputError(f"there is no table {path}{meant_path(path) or '; check the path'}") from error
     except OSError as error:
         raise InputError(f"cannot read the table {path}: {error}") from error
     except UnicodeDecodeError as error:

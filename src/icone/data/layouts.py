@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
@@ -70,7 +71,7 @@ def sequence_note(ids: Sequence[str]) -> str:
         return ""
     return (
         f"every folder holds one sample in several files ({', '.join(kinds)}), by their names, and each file is taken "
-        f'for a sample: --channels-from "{{id}}_{{{",".join(images)}}}{suffixes.pop()}" makes them its channels'
+        f'for a sample: --channels-from="{{id}}_{{{",".join(images)}}}{suffixes.pop()}" makes them its channels'
     )
 
 
@@ -117,7 +118,7 @@ def split_note(ids: Sequence[str]) -> str:
         return ""
     return (
         f"the folders {' and '.join(known)} are named like splits, but {others[0]} is not, so that all are trained on: "
-        f"call it train, val or test, or give --exclude {others[0]}"
+        f"call it train, val or test, or give --exclude={shlex.quote(others[0])}"
     )
 
 
@@ -134,7 +135,7 @@ def mask_notes(ids: Sequence[str]) -> Iterator[str]:
     pattern = f"*{last[0] if last else ''}{suffix_of(file)}" if is_named else inside
     yield (
         f"{len(masks):,} of {len(ids):,} samples are segmentations by their names, such as {masks[0]}: "
-        f'--exclude "{pattern}" leaves such files out'
+        f'--exclude="{pattern}" leaves such files out'
     )
 
 

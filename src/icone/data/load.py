@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ from icone.data.summary import Summary, summarise
 from icone.data.targets import suggested_groups
 from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError
+from icone.wording import in_user_terms
 
 Report = Callable[[str], None]
 
@@ -136,7 +138,7 @@ def _examine(
     """Open the source, draw the samples that take part, look at them and choose how they are prepared."""
     source = open_source(config.source, config) if source is None else source
     if config.split != DataConfig.split:
-        check_splits(source, config.source, f"--split {config.split}")
+        check_splits(source, config.source, f"--split={config.split}")
     reader = _Reader(source, config, report, progress)
     if config.skip_unreadable and not source.is_sampled:  # what cannot be read must not take a place in the draw
         facts, skipped = reader.inspect(range(len(source)))
@@ -208,8 +210,8 @@ class _Reader:
             source.decoding_limit = self._memory_limit()
         folder = cache_folder(config.cache) if source.is_cacheable else None
         if folder and isinstance(source, FolderFiles):
-            check_outside("the cache", folder, source.folder, "--cache DIR")
-        self._cache = SourceCache(source, folder, report or partial(warnings.warn, stacklevel=2)) if folder else None
+            check_outside("the cache", folder, source.folder, "--cache=DIR")
+        self._cache = SourceCache(source, folder, report or _warn) if folder else None
 
     def inspect(self, positions: Sequence[int]) -> Inspection:
         """What the samples at these positions hold, and which cannot be used; of very many parts, what some hold."""
@@ -382,7 +384,7 @@ def _notes(
 ) -> list[str]:
     notes = [*source.notes, *source.label_notes, *guess_notes(source, facts, preparation), *window_notes(facts, config)]
     if isinstance(source, FolderFiles) and source.labels is None and (tables := sorted(source.folder.glob("*.csv"))):
-        notes.append(f"labels may be in {tables[0].name}: --labels {tables[0]} reads them")
+        notes.append(f"labels may be in {tables[0].name}: --labels={shlex.quote(str(tables[0]))} reads them")
     if isinstance(source, FolderFiles) and source.labels is not None and config.labels is None:
         notes.append(f"the {len(source_classes(source))} subfolders are taken as classes")
     if (
@@ -393,7 +395,7 @@ def _notes(
     ):
         notes.append(
             "the three channels are no colours, as the files declare: views change each by itself, without hue and "
-            "saturation; --colour yes takes them for red, green and blue"
+            "saturation; --colour=yes takes them for red, green and blue"
         )
     if preparation.crops:
         notes += crop_notes(facts, preparation, config.crop_overlap)
@@ -422,3 +424,8 @@ def _storage_notes(found: _Examined, train: Dataset) -> list[str]:
 def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:
     chosen = set(positions.tolist())
     return [fact for fact in facts if fact.position in chosen]
+
+
+def _warn(note: str) -> None:
+    """Tell what nobody asked to be told about in another way."""
+    warnings.warn(in_user_terms(note), stacklevel=2)

@@ -55,7 +55,7 @@ def crop_notes(facts: Sequence[Facts], preparation: Preparation, overlap: float)
     if uneven and preparation.spacing is None and preparation.spatial_dims == 3:
         yield (
             f"voxels are no cubes ({' × '.join(f'{s:.3g}' for s in uneven[0])} mm), and quarter turns swap their axes: "
-            "--spacing makes them cubes, --volume-views.rotate 0 leaves the turns out"
+            "--spacing makes them cubes, --volume-views.rotate=0 leaves the turns out"
         )
 
 
@@ -101,12 +101,12 @@ def _size_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[st
         if cut:
             yield (
                 f"{cut:,} of {len(facts):,} samples are larger than {target} voxels of {preparation.spacing:g} mm, and "
-                f"only their middle is used; --size {max(edges)} keeps all of them whole, --crop {target} takes crops"
+                f"only their middle is used; --size={max(edges)} keeps all of them whole, --crop={target} takes crops"
             )
         return
     largest = max(max(fact.shape[1:]) for fact in facts)
     if largest < target and (scales_of(facts, preparation) > 1 - 0.5 / target).all():
-        yield f"samples are enlarged from {largest} to {target}; --size {largest} keeps their size"
+        yield f"samples are enlarged from {largest} to {target}; --size={largest} keeps their size"
 
 
 def _name_notes(source: Source, facts: Sequence[Facts]) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _type_notes(source: Source, facts: Sequence[Facts], preparation: Preparation
         yield (
             f"the files mix types: {len(dark):,} of {len(facts):,} are {low} with values up to {tops[low]:g}, such as "
             f"{source.where(dark[0].position)}, others {high} with values up to {tops[high]:g}. One range makes the "
-            "former dark: --intensity sample scales each by itself"
+            "former dark: --intensity=sample scales each by itself"
         )
 
 
@@ -151,7 +151,7 @@ def _spacing_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator
     if (high / low).max() > SAME_SPACING:
         axis = int((high / low).argmax())
         way_out = (
-            f"; --spacing {float(np.median(known)):.2g} brings all to one" if preparation.spatial_dims == 3 else ""
+            f"; --spacing={float(np.median(known)):.2g} brings all to one" if preparation.spatial_dims == 3 else ""
         )
         yield f"the spacing is mixed: {low[axis]:.3g} to {high[axis]:.3g} mm along axis {axis + 1}{way_out}"
 

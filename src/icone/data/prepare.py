@@ -215,7 +215,7 @@ class Preparation:
             return (x * weights).sum(dim=1, keepdim=True)
         if self.colour == "rgb" and found == 1:
             return x.expand(-1, 3, *x.shape[2:])
-        way_out = " (--channels gray or rgb converts between 1 and 3)" if self.colour == "auto" else ""
+        way_out = " (--channels=gray or rgb converts between 1 and 3)" if self.colour == "auto" else ""
         raise InputError(f"expected {self.channels} channels, got {found}{way_out}")
 
     def resized(self, shape: tuple[int, ...], spacing: tuple[float, ...] | None) -> tuple[int, ...]:
@@ -299,7 +299,7 @@ def _intensity(facts: Sequence[Facts], config: DataConfig, shares_range: bool) -
     dtypes = sorted({fact.dtype for fact in facts})
     if mode == "range" or (mode == "auto" and dtypes == ["uint8"]):
         if len(dtypes) > 1 or np.dtype(dtypes[0]).kind not in "iu":
-            raise InputError(f"--intensity range needs one integer type, got {', '.join(dtypes)}; use percentile")
+            raise InputError(f"--intensity=range needs one integer type, got {', '.join(dtypes)}; use percentile")
         limits = np.iinfo(dtypes[0])
         return float(limits.min), float(limits.max), dtypes[0]
     values = np.concatenate([f.values.reshape(1 if shares_range else len(f.values), -1) for f in facts], axis=1)

@@ -58,13 +58,13 @@ def find_task(labels: Sequence[str | None], wanted: TaskSetting, several_columns
     all_numbers = bool(given) and len(numbers) == len(given)
     if wanted == "regression" and len(numbers) < len(given):
         wrong = next(label for label in given if as_number(label) is None)
-        raise InputError(f"--task regression needs numbers, but one label is {wrong!r}: correct it, or leave it empty")
+        raise InputError(f"--task=regression needs numbers, but one label is {wrong!r}: correct it, or leave it empty")
     if wanted != "auto":
         return wanted, ""
     if several_columns:
         return "multilabel", ""
     if any(SEPARATOR in label for label in given):
-        return "multilabel", f"labels hold {SEPARATOR}, so a sample has several (--task classification: one)"
+        return "multilabel", f"labels hold {SEPARATOR}, so a sample has several (--task=classification: one)"
     if not all_numbers:
         return "classification", ""
     values = set(numbers)
@@ -72,13 +72,13 @@ def find_task(labels: Sequence[str | None], wanted: TaskSetting, several_columns
     if not all(value.is_integer() for value in values):
         return (
             "regression",
-            f"the labels are numbers, {span}, and taken for a quantity (--task classification: classes)",
+            f"the labels are numbers, {span}, and taken for a quantity (--task=classification: classes)",
         )
     if len(values) > MANY_VALUES and len(given) < FEW_PER_VALUE * len(values):
         how = f"the labels are whole numbers, {span}, with {len(given) / len(values):.1f} samples of each value"
-        return "regression", f"{how}, and taken for a quantity (--task classification: classes)"
+        return "regression", f"{how}, and taken for a quantity (--task=classification: classes)"
     found = f"the labels are {len(values)} whole numbers, taken for classes"
-    return "classification", f"{found}; if they are quantities, give --task regression"
+    return "classification", f"{found}; if they are quantities, give --task=regression"
 
 
 def join_columns(names: Sequence[str], columns: Sequence[Sequence[str | None]], where: str) -> list[str | None]:

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from icone.encoders.layers import PatchConv2d
 from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
-from icone.errors import OWN_CODE, InputError, UndefinedError, unknown_name
+from icone.errors import OWN_CODE, InputError, UndefinedError, plain_spelling, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
 """Encoder that `auto` is, by the number of spatial dimensions."""
@@ -109,16 +109,18 @@ def timm_name(name: str) -> str | None:
 def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int | None) -> nn.Module:
     import timm
 
-    if foreign := [KINDS[dims] for dims, known in ENCODERS.items() if name in known]:
-        raise InputError(
-            f"encoder {name} is for {foreign[0]} and not for 2D images; the default is {DEFAULT_ENCODER[2]}, "
-            "any timm name works"
-        )
+    others = ((one, KINDS[dims]) for dims, known in ENCODERS.items() for one in known if dims != 2)
+    for one, kind in others:
+        if plain_spelling(one) == plain_spelling(name):
+            raise InputError(
+                f"encoder {one} is for {kind} and not for 2D images; the default is {DEFAULT_ENCODER[2]}, "
+                "any timm name works"
+            )
     architecture, _, tag = name.partition(".")
     if tag and timm.is_model(architecture):
         raise InputError(
             f"encoder {name}: {tag} names trained weights, but an encoder begins here with random ones; "
-            f"to start from them give --encoder {architecture} --weights timm:{tag}, else write {architecture}"
+            f"to start from them give --encoder={architecture} --weights=timm:{tag}, else write {architecture}"
         )
     if not timm.is_model(name):
         raise unknown_name("encoder", name, [*ENCODERS[2], *timm.list_models()], OWN_CODE)
@@ -153,7 +155,7 @@ def _resnet3d(
     if min(size) < SMALLEST_VOLUME:
         raise InputError(
             f"a volume of {_edges(size)} does not survive the strides of {name}: "
-            f"every edge needs {SMALLEST_VOLUME} voxels or more (--size {SMALLEST_VOLUME})"
+            f"every edge needs {SMALLEST_VOLUME} voxels or more (--size={SMALLEST_VOLUME})"
         )
     if norm not in NORMS:
         raise unknown_name("norm", norm, NORMS)
@@ -237,7 +239,7 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> i
             raise UndefinedError(
                 f"BatchNorm layer {name} would see {count * rows} values per channel with {rows} views of "
                 f"{_edges(shape[1:])}: it then outputs ±1 whatever the input. "
-                "Use a larger batch or a larger --size, or --norm group (3D)"
+                "Use a larger batch or a larger --size, or --norm=group (3D)"
             )
     return 1 + 2 // min((count for _, count in counts), default=3)
 

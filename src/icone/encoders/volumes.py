@@ -269,7 +269,7 @@ def build_volume_encoder(
     if any(length % edge for length in size):
         raise InputError(
             f"encoder {name} needs edges that are multiples of {edge}, got {'×'.join(map(str, size))}: "
-            f"--size {max(edge, edge * math.ceil(size[0] / edge))}"
+            f"--size={max(edge, edge * math.ceil(size[0] / edge))}"
         )
     extra = "nnunet" if name.startswith("nnunet:") else "monai"
     with optional(extra, f"encoder {name}"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,8 @@ MEMORY = 512 * 2**20
 """Bytes of prepared samples that the probe keeps."""
 AT_ONCE = 128
 """Samples that are encoded at a time, at most."""
+Progress = Callable[[int, int], None]
+"""Is told how many instances are done, of how many."""
 SEED = 20_000
 
 
@@ -101,7 +103,16 @@ class LiveProbe(Callback):
     the same instances. The untrained encoder is measured with calibrated BatchNorm statistics, which it does not keep.
     """
 
-    def __init__(self, method: Method, views: Views, dataset: Dataset, device: torch.device, plan: ProbePlan) -> None:
+    def __init__(
+        self,
+        method: Method,
+        views: Views,
+        dataset: Dataset,
+        device: torch.device,
+        plan: ProbePlan,
+        progress: Progress = lambda done, total: None,
+    ) -> None:
+        """`progress` is told about the instances of the first measurement, which nobody else announces."""
         self.method, self.views, self.device, self.plan = method, views, device, plan
         with_label = labelled(dataset)
         self.at_once = dataset.preparation.samples_at_once(VIEWS, AT_ONCE)
@@ -115,9 +126,10 @@ class LiveProbe(Callback):
             self.label_probe = LabelProbe(dataset.source.task, label_targets(dataset, chosen), groups)
             self.note = self.label_probe.why_no_score(int(with_label.sum()))
         began = time.monotonic()
+        progress(0, len(self.images))
         with kept_statistics(method.encoder):
             self._calibrate()
-            self.untrained, self.untrained_probe = self._measure()
+            self.untrained, self.untrained_probe = self._measure(progress)
         self.spent = time.monotonic() - began
         self.trend = Trend("" if self.classes is None else TAUGHT)
 
@@ -140,9 +152,9 @@ class LiveProbe(Callback):
             "probe_seconds": round(seconds, 3),
         }
 
-    def _measure(self) -> tuple[dict[str, float], dict[str, float]]:
+    def _measure(self, progress: Progress | None = None) -> tuple[dict[str, float], dict[str, float]]:
         """The geometry of the features, and the scores of the probes."""
-        features = self._features().numpy()
+        features = self._features(progress).numpy()
         return geometry_metrics(features[:, 0], features, self.classes), self.label_probe(features)
 
     def _calibrate(self) -> None:
@@ -154,15 +166,16 @@ class LiveProbe(Callback):
             )
 
     @torch.no_grad()
-    def _features(self) -> Tensor:
+    def _features(self, progress: Progress | None = None) -> Tensor:
         """Features (instances, views, d) of the same random views every time."""
         training = self.method.training
         self.method.eval()
+        rows: list[Tensor] = []
         with kept_random_state(self.device, SEED):
-            rows = [
-                self.method.encode(self.views(images.to(self.device), VIEWS)).float().cpu()
-                for images in torch.split(self.images, self.at_once)
-            ]
+            for images in torch.split(self.images, self.at_once):
+                rows.append(self.method.encode(self.views(images.to(self.device), VIEWS)).float().cpu())
+                if progress is not None:
+                    progress(sum(map(len, rows)), len(self.images))
         self.method.train(training)
         return torch.cat(rows)
 

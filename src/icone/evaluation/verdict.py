@@ -25,6 +25,7 @@ from typing import Any, Literal
 from icone.evaluation.comparison import RELEVANT, Difference
 from icone.evaluation.metrics import METRICS, UNTRAINED, Metric, sentence_case
 from icone.evaluation.recognition import Recognition
+from icone.wording import in_user_terms
 
 State = Literal["collapsed", "worse than untrained", "no better than untrained", "learned", "unclear"]
 Metrics = Mapping[str, Any]
@@ -59,7 +60,7 @@ NOT_MEASURED = "the untrained encoder was not measured"
 TAUGHT = "the method was taught the labels of these samples, so they cannot test it"
 OBSTACLES = {
     NOT_MEASURED: "Leave --no-untrained out: the comparison costs one more pass over the samples.",
-    TAUGHT: "Pretrain with --test-fraction 0.2, which holds samples out.",
+    TAUGHT: "Pretrain with --test-fraction=0.2, which holds samples out.",
 }
 """Why being better or worse than before cannot be told, and the way out."""
 
@@ -72,7 +73,7 @@ HEADLINES: dict[State, str] = {
 }
 ADVICE: dict[State, str] = {
     "collapsed": "Try a smaller --lr, weaker views (a crop may lose the object), and for IConE its own defaults "
-    "(diversity_weight=1, normalisation=anchor); other methods need a larger --batch-size, --method icone does not.",
+    "(diversity_weight=1, normalisation=anchor); other methods need a larger --batch-size, --method=icone does not.",
     "worse than untrained": "Train longer: a short run is often worse at first. If it stays so, try a smaller --lr or "
     "weaker views (a crop may lose the object).",
     "no better than untrained": "Train longer, with a larger --lr, or with other views.",
@@ -98,7 +99,7 @@ class Verdict:
         return self.state == "collapsed"
 
     def __str__(self) -> str:
-        return " ".join(text for text in (self.headline, *self.evidence, self.advice) if text)
+        return in_user_terms(" ".join(text for text in (self.headline, *self.evidence, self.advice) if text))
 
     def to_json(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "evidence": list(self.evidence)}

@@ -49,6 +49,19 @@ class LabelCode:
     def outputs(self) -> int:
         return len(self.names) or 1
 
+    @property
+    def described(self) -> str:
+        """What the network answers, in a few words.
+
+        >>> LabelCode("classification", ("a", "b")).described, LabelCode("regression").described
+        ('2 classes (a, b)', 'numbers')
+        """
+        if not self.names:
+            return "numbers"
+        more = ", …" if len(self.names) > 5 else ""
+        kind = "classes" if self.task == "classification" else "labels"
+        return f"{len(self.names)} {kind} ({', '.join(self.names[:5])}{more})"
+
     def encode(self, labels: Sequence[str]) -> Tensor:
         """Targets: classes (N,), numbers (N,), or 0 and 1 (N, labels). An unknown class is -1, which no loss counts."""
         if self.task == "regression":

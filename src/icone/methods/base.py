@@ -217,7 +217,7 @@ class Method(nn.Module, ABC):
         if setting.batch_size < smallest_batch:
             raise UndefinedError(
                 f"{cls.name} needs a batch size of {smallest_batch} or more, got {setting.batch_size}: "
-                f"{cls.too_small}. --batch-size 16 --micro-batch 1 is a batch of 16 in the memory of one"
+                f"{cls.too_small}. --batch-size=16 --micro-batch=1 is a batch of 16 in the memory of one"
             )
         if cls.needs_labels and setting.labels is None:
             raise InputError(

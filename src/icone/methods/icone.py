@@ -127,7 +127,7 @@ class IConE(Anchored):
             self.notes = (
                 f"all pairs of {shape[0]} anchors would take longer than the rest of a step on this device, so the "
                 f"diversity loss of every step is estimated, without bias, from {rows} random anchors against all; "
-                "--options diversity=orthogonality computes all pairs",
+                "--options=diversity=orthogonality computes all pairs",
             )
         return term
 

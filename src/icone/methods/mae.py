@@ -62,7 +62,7 @@ class MAE(Method):
         if not isinstance(encoder, VisionTransformer):
             raise UndefinedError(
                 f"mae drops patches before a vision transformer, and the encoder {type(encoder).__name__} is none: "
-                "use a ViT of timm, such as vit_small_patch16, or --method simmim, which masks the input of any "
+                "use a ViT of timm, such as vit_small_patch16, or --method=simmim, which masks the input of any "
                 "encoder with a feature map"
             )
         if decoder_width % HEAD_WIDTH:

@@ -19,18 +19,19 @@ if TYPE_CHECKING:
     from icone.paper.experiments.base import Experiment, Presentation, Scene
     from icone.paper.grids import Grid
     from icone.paper.options import Options
+    from icone.paper.paired import paired_difference
     from icone.paper.python import run_experiment, show_experiment
     from icone.paper.transfer import export_runs, import_runs
 
 _PLACES = {
     "Experiment": "experiments.base", "Presentation": "experiments.base", "Scene": "experiments.base", "Grid": "grids",
-    "Options": "options", "run_experiment": "python", "show_experiment": "python", "export_runs": "transfer",
-    "import_runs": "transfer",
+    "Options": "options", "paired_difference": "paired", "run_experiment": "python", "show_experiment": "python",
+    "export_runs": "transfer", "import_runs": "transfer",
 }  # fmt: skip
 """Where names are; imported when they are asked for, because the command line starts with this package."""
 __all__ = [
-    "Experiment", "Grid", "Options", "Presentation", "Scene", "export_runs", "import_runs", "run_experiment",
-    "show_experiment",
+    "Experiment", "Grid", "Options", "Presentation", "Scene", "export_runs", "import_runs", "paired_difference",
+    "run_experiment", "show_experiment",
 ]  # fmt: skip
 
 

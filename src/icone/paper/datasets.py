@@ -93,7 +93,7 @@ def find_dataset(name: str, options: Options) -> PaperDataset:
     if len(set(source.labels or ()) - {None}) < 2:
         raise InputError(
             f"{path} has no two classes, by which the experiments are scored: "
-            "give a folder whose subfolders are classes, or a table of labels with --labels FILE.csv"
+            "give a folder whose subfolders are classes, or a table of labels with --labels=FILE.csv"
         )
     subset = _subset_2d(options) if source.spatial_dims == 2 else options.subset
     return _dataset(path.stem, str(path), source.spatial_dims, subset, len(source), options)

@@ -74,7 +74,7 @@ def draw_samples(
     try:
         return Drawn(lay_out(pictures(), edge), np.stack(hashes), kept)
     except InputError as error:
-        without = "--no-thumbnails (in Python thumbnails=False) makes the page without them"
+        without = "--no-thumbnails makes the page without them"
         raise InputError(f"no pictures of the samples: {error}. {without}") from error
 
 

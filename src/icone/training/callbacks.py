@@ -169,7 +169,7 @@ def build_loggers(folder: Path, config: PretrainConfig) -> list[Callback]:
 
 
 def _package(module: str, package: str) -> Any:
-    with optional(package, f"--log {package}"):
+    with optional(package, f"--log={package}"):
         return importlib.import_module(module)
 
 

@@ -86,7 +86,7 @@ def _lost(ranks: Ranks, store: Any, error: RuntimeError) -> LostRank:
     number = ", ".join(map(str, gone)) or "another"
     lost = LostRank(
         f"rank {number} of the run has ended ({one_line(error)}). What was saved last is kept: give the same command "
-        "with --resume, or start it with torchrun --max-restarts"
+        "with --resume, or start it with `torchrun --max-restarts`"
     )
     lost.is_said = "ICONE_LAUNCHER" in os.environ or ranks.rank != alive[0] or said
     return lost
@@ -119,7 +119,7 @@ def check_batch_size(batch_size: int, ranks: Ranks | None) -> None:
     if ranks is not None and batch_size < ranks.size:
         raise InputError(
             f"{ranks.size} processes share every batch, and --batch-size is {batch_size}: "
-            f"give --batch-size {ranks.size} or more, or fewer processes"
+            f"give --batch-size={ranks.size} or more, or fewer processes"
         )
 
 

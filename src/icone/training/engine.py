@@ -55,7 +55,7 @@ class Engine(ABC):
         note = self.step.checkpoint_activations()
         self.tell(
             "a step does not fit in memory, so activations of the encoder are computed again in the backward pass "
-            f"(--checkpoint-activations on){f'; {note}' if note else ''}"
+            f"(--checkpoint-activations=on){f'; {note}' if note else ''}"
         )
 
     def _snapshot(self) -> Callable[[], None]:

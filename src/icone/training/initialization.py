@@ -28,6 +28,7 @@ def start(
     if not method.starts_from_features or not new:
         return
     instances, at_once = len(loader.dataset), loader.dataset.preparation.samples_at_once()
+    progress(0, instances)
 
     def embed(rows: Tensor) -> Tensor:
         images = loader.dataset.images_at(rows).to(loader.device)

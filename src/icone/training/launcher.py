@@ -45,9 +45,9 @@ def launch(words: Sequence[str], devices: int, device: str, say: Callable[[str],
 def _check(devices: int, device: str) -> None:
     is_cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if is_cuda and ":" in device:
-        raise InputError(f"--device {device} is one GPU, and --devices {devices} takes the first ones: leave one out")
+        raise InputError(f"--device={device} is one GPU, and --devices={devices} takes the first ones: leave one out")
     if is_cuda and torch.cuda.device_count() < devices:
-        raise InputError(f"--devices {devices}: this machine has {torch.cuda.device_count()} GPUs that PyTorch can use")
+        raise InputError(f"--devices={devices}: this machine has {torch.cuda.device_count()} GPUs that PyTorch can use")
 
 
 def _pass_on(number: int, frame: FrameType | None) -> None:

@@ -149,7 +149,7 @@ class Fit:
         if not self.run.state_file.is_file():
             return "Nothing was saved yet: start again with a smaller --lr"
         return (
-            f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient 1 may help: "
+            f"The last good state is kept in {self.run.folder}; a smaller --lr or --clip-gradient=1 may help: "
             "add one of them, --resume and --adjust to the command, or start anew under another --out"
         )
 

@@ -219,7 +219,7 @@ class ProgressBar:
     one thing that is done gives way to that of the next, and the last is wiped out at the end.
     """
 
-    def __init__(self, console: Console, seconds: float = 30.0) -> None:
+    def __init__(self, console: Console, seconds: float = 10.0) -> None:
         self._console = console
         self._bar = LiveLines(console=console, transient=True) if console.is_terminal else None
         self._pause = 0.1 if self._bar else seconds

@@ -104,7 +104,7 @@ def test_a_file_that_declares_too_much(
     monkeypatch.setattr(memory, "free_bytes", lambda: 10**9)
     settings = {"source": str(tmp_path), "size": 8, "cache": "off"}
     tracemalloc.start()
-    with pytest.raises(InputError, match=rf"huge\{suffix}.*{reason}.*--skip-unreadable"):
+    with pytest.raises(InputError, match=rf"huge\{suffix}.*{reason}.*skip_unreadable=True"):
         load_data(PretrainConfig(**settings))  # type: ignore[arg-type]
     data = load_data(PretrainConfig(**settings, skip_unreadable=True))  # type: ignore[arg-type]
     peak = tracemalloc.get_traced_memory()[1]

@@ -197,7 +197,7 @@ def test_links_that_lead_nowhere_are_named_and_can_be_left_out(tmp_path: Path) -
     (tmp_path / "pipe2.png").symlink_to("pipe.png")  # opening it would wait for ever
     assert ids(tmp_path) == ("0.png", "1.png", "2.png", "loop.png", "missing.png")
     settings = {"source": str(tmp_path), "size": 8}
-    with pytest.raises(InputError, match=r"loop\.png.*\(1 more of 5 samples have problems\).*--skip-unreadable"):
+    with pytest.raises(InputError, match=r"loop\.png.*\(1 more of 5 samples have problems\).*skip_unreadable=True"):
         load_data(PretrainConfig(**settings))  # type: ignore[arg-type]
     data = load_data(PretrainConfig(**settings, skip_unreadable=True))  # type: ignore[arg-type]
     assert [problem.id for problem in data.skipped] == ["loop.png", "missing.png"]

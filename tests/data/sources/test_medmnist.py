@@ -74,7 +74,7 @@ def test_without_network_the_way_out_is_named(registry: Path, monkeypatch: pytes
         raise URLError("no route")
 
     monkeypatch.setattr(download, "urlopen", no_network)
-    wanted = r"default/tinymnist3d_64\.npz is missing: cannot download http://x/64 .*offline\? You can.*--data-root"
+    wanted = r"default/tinymnist3d_64\.npz is missing: cannot download http://x/64 .*offline\? You can.*data_root="
     with pytest.raises(InputError, match=wanted):
         open_source("medmnist:tinymnist3d@64", DataConfig())
 

@@ -141,7 +141,7 @@ def test_background_is_left_out_and_counted(side: str, tmp_path: Path) -> None:
 
 
 def test_constant_and_empty_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"all 12 tiles of a\.npy are background: --background keep"):
+    with pytest.raises(InputError, match=r"all 12 tiles of a\.npy are background: background=.keep"):
         opened(save_npy(tmp_path, np.zeros((64, 48), np.uint8)))
 
 
@@ -224,7 +224,7 @@ def test_what_tiles_cannot_be_made_of_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", VOLUME)
     with pytest.raises(InputError, match="cannot be read by tiles"):
         opened(tmp_path / "a.npz")
-    with pytest.raises(InputError, match="give --tiles too"):
+    with pytest.raises(InputError, match="give tiles= too"):
         PretrainConfig(source="a", stride=4)
     with pytest.raises(InputError, match="at least 8"):
         PretrainConfig(source="a", tiles=4)

@@ -30,7 +30,7 @@ def write_torch(export: Export, target: Path) -> None:
 
 def write_onnx(export: Export, target: Path) -> None:
     """An ONNX file for any batch size, compared with PyTorch by onnxruntime; a description in JSON lies beside it."""
-    with optional("onnx", "icone export --format onnx"):
+    with optional("onnx", "icone export --format=onnx"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
@@ -50,7 +50,7 @@ def write_onnx(export: Export, target: Path) -> None:
             if not error <= TOLERANCE:
                 raise InputError(
                     f"onnxruntime gives other features than PyTorch for this encoder (by {error:.1e} of the largest, "
-                    f"{TOLERANCE:g} is allowed), so that nothing was written: use --format torch"
+                    f"{TOLERANCE:g} is allowed), so that nothing was written: use --format=torch"
                 )
     write_json(description_file(target), export.description("onnx", takes_unit=True))
 
@@ -62,7 +62,7 @@ def _program(export: Export) -> Any:
         return torch.export.export(model, (export.example(2),), dynamic_shapes={"samples": {0: batch}})
     except Exception as error:  # what the compiler cannot follow has many types
         raise InputError(
-            f"torch.export cannot follow the encoder {export.name}: {one_line(error)}. Use --format hub or timm, which "
+            f"torch.export cannot follow the encoder {export.name}: {one_line(error)}. Use --format=hub or timm, which "
             "keep weights and the name of the network"
         ) from error
 
@@ -119,6 +119,6 @@ class _Program(nn.Module):
 
     def train(self, mode: bool = True) -> _Program:
         if mode:
-            raise InputError("an exported program cannot be trained: export with --format hub, and load that")
+            raise InputError("an exported program cannot be trained: export with --format=hub, and load that")
         self.training = False
         return self

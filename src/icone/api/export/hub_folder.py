@@ -21,7 +21,7 @@ def write_timm(export: Export, target: Path) -> None:
     """config.json and model.safetensors as timm reads them; what timm has no place for is under the key `icone`."""
     if timm_name(export.name) is None:
         raise InputError(
-            f"--format timm is for encoders of timm, and this run has {export.name}: use hub, torch, onnx or monai"
+            f"--format=timm is for encoders of timm, and this run has {export.name}: use hub, torch, onnx or monai"
         )
     with new_folder(target) as folder:
         _write_weights(export, folder)

@@ -39,7 +39,7 @@ def network_definition(export: Export) -> dict[str, Any]:
     config = export.run.config
     name = "resnet18_3d" if config.encoder == "auto" and export.preparation.spatial_dims == 3 else config.encoder
     if is_object(name):
-        raise InputError("a bundle names its network, and this one was a Python object: use --format torch or onnx")
+        raise InputError("a bundle names its network, and this one was a Python object: use --format=torch or onnx")
     if name in BLOCKS and export.preparation.spatial_dims == 3:
         block, depths = BLOCKS[name]
         return {

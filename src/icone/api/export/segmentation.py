@@ -60,10 +60,10 @@ def write_nnunet(export: Export, target: Path) -> None:
     """
     if not isinstance(export.network, ResEncEncoder):
         raise InputError(
-            f"--format nnunet is for runs with the encoder of nnU-Net, and this one has {export.name}: pretrain with "
-            "--encoder nnunet:ResEncL. icone.load_unet puts other encoders into networks of MONAI"
+            f"--format=nnunet is for runs with the encoder of nnU-Net, and this one has {export.name}: pretrain with "
+            "--encoder=nnunet:ResEncL. icone.load_unet puts other encoders into networks of MONAI"
         )
-    with optional("nnunet", "icone export --format nnunet"):
+    with optional("nnunet", "icone export --format=nnunet"):
         from dynamic_network_architectures.architectures.unet import ResidualEncoderUNet
         from dynamic_network_architectures.initialization.weight_init import InitWeights_He
     plan = resenc_plan(export.preparation.size, export.run.config.width)

@@ -14,7 +14,7 @@ FEW_SLICES = 48
 """A first axis shorter than this may as well be the channels of an image, as in multiplexed microscopy."""
 FOURTH_AXIS = (
     "the {} volumes along the fourth axis are taken for channels; if they are points in time, "
-    "--axes XYZT takes their mean"
+    "--axes=XYZT takes their mean"
 )
 """The note about a volume of four axes in the medical formats."""
 
@@ -31,7 +31,7 @@ def by_axes(array: Array, axes: str, order: str = "ZYX") -> Array:
     """
     spatial = spatial_axes(axes, order)
     if len(axes) != array.ndim:
-        raise InputError(f"--axes {axes} names {len(axes)} axes, but one sample has the shape {array.shape}")
+        raise InputError(f"--axes={axes} names {len(axes)} axes, but one sample has the shape {array.shape}")
     if "T" in axes and "T" not in spatial:
         array = array.mean(axis=axes.index("T"), dtype=np.float32)
         axes = axes.replace("T", "")
@@ -47,7 +47,7 @@ def spatial_axes(axes: str, order: str = "ZYX") -> str:
     """
     if len(set(axes)) < len(axes) or not {"Y", "X"} <= set(axes) <= set("CTZYX"):
         raise InputError(
-            f"--axes {axes}: name every axis of one sample once, of C (channels), T (time), Z, Y and X; "
+            f"--axes={axes}: name every axis of one sample once, of C (channels), T (time), Z, Y and X; "
             "for example CYX or ZYX"
         )
     depth = "Z" if "Z" in axes else "T"
@@ -66,5 +66,5 @@ def slices_note(shape: tuple[int, ...]) -> tuple[str, ...]:
         return ()
     return (
         f"one sample of the shape {shape} is taken for a volume of {shape[0]} slices; "
-        "if these are channels of an image, give --axes CYX",
+        "if these are channels of an image, give --axes=CYX",
     )

@@ -40,7 +40,7 @@ def read_nifti(path: Path, axes: str | None = None) -> Sample:
     while array.ndim > 3 and array.shape[-1] == 1:
         array = array[..., 0]
     if axes is None and array.ndim not in (3, 4):
-        way_out = "; if it is an image, give --axes XY" if array.ndim == 2 else ""
+        way_out = "; if it is an image, give --axes=XY" if array.ndim == 2 else ""
         raise InputError(f"it has shape {array.shape}, but a volume has three axes, or four with channels{way_out}")
     named = axes or "XYZC"[: array.ndim]
     steps = dict(zip(named, map(float, image.header.get_zooms()), strict=False))

@@ -178,7 +178,7 @@ def axis_letters(shape: tuple[int, ...], axes: str | None) -> str:
     if len(axes) == len(shape):
         return axes
     if len(axes) != sum(n > 1 for n in shape):
-        raise InputError(f"--axes {axes} names {len(axes)} axes, but it has the shape {shape}")
+        raise InputError(f"--axes={axes} names {len(axes)} axes, but it has the shape {shape}")
     letters = iter(axes)
     return "".join(next(letters) if n > 1 else "_" for n in shape)
 

@@ -68,7 +68,7 @@ def _guesses(spatial: str, shape: tuple[int, ...]) -> list[str]:
     if len(spatial) == 2 or spatial[0] == "Z":
         return []
     if spatial[0] == "T":
-        return [f"{shape[1]} points in time take the place of the depth; if they are channels, give --axes CYX"]
+        return [f"{shape[1]} points in time take the place of the depth; if they are channels, give --axes=CYX"]
     return list(slices_note(shape[1:])) if shape[0] == 1 else []
 
 
@@ -147,7 +147,7 @@ def _spatial_of(axes: str) -> str:
     """Depth, if there is one, Y and X: S and C are channels, any other axis is the depth."""
     depth = [name for name in axes if name not in "YXSC"]
     if len(depth) > 1:
-        way_out = f"; --axes {axes} takes the mean over time" if {"T", "Z"} == set(depth) and "S" not in axes else ""
+        way_out = f"; --axes={axes} takes the mean over time" if {"T", "Z"} == set(depth) and "S" not in axes else ""
         raise InputError(f"it has the axes {axes}, but only one besides Y, X and channels can be the depth{way_out}")
     return "".join([*depth, "Y", "X"])
 

@@ -46,7 +46,7 @@ def read_zarr(path: Path, axes: str | None = None) -> Sample:
     ones = tuple(i for i, name in enumerate(stored) if name in "TZ" and array.shape[i] == 1)
     array, given = array.squeeze(ones), "".join(name for i, name in enumerate(stored) if i not in ones)
     if axes is None and {"T", "Z"} <= set(given):
-        raise InputError(f"it has the axes {given}, time and depth: --axes {given} takes the mean over time")
+        raise InputError(f"it has the axes {given}, time and depth: --axes={given} takes the mean over time")
     spatial = spatial_axes(axes or given)
     notes: tuple[str, ...] = ()
     if axes is None and spatial[0] == "T":

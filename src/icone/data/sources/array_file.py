@@ -23,6 +23,7 @@ from icone.data.sources.objects import Arrangement, label_texts, numbered_ids
 from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
+from icone.validation import meant_path
 
 SUFFIXES = ARRAY_FORMATS
 LABEL_KEYS = ("labels", "label", "y")
@@ -62,7 +63,7 @@ class ArraySource(Source):
         self, path: Path, split: str, names: dict[str, str] | None = None, axes: str | None = None, key: str = ""
     ) -> None:
         if not path.exists():
-            raise InputError(f"there is no file {path}; check the path")
+            raise InputError(f"there is no file {path}{meant_path(path) or '; check the path'}")
         try:
             self._store = _open(path)
             self._key, label_key = _keys(sorted(self._store.headers), split, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,11 +41,11 @@ class FilePattern(NamedTuple):
         channels = tuple(name.strip() for name in groups[0].split(",")) if groups else ()
         if "{id}" not in pieces or len(groups) != 1 or len(set(channels)) < 2 or "" in channels:
             raise InputError(
-                f"cannot understand --channels-from {text}: write {{id}} where the name of the sample stands and the "
-                'channels in braces, for example "{id}_{t1,t2,flair}.nii.gz"'
+                f"cannot understand --channels-from={shlex.quote(text)}: write {{id}} where the name of the sample "
+                'stands and the channels in braces, for example "{id}_{t1,t2,flair}.nii.gz"'
             )
         if len(set(channels)) < len(channels):
-            raise InputError(f"--channels-from {text} names a channel twice")
+            raise InputError(f"--channels-from={shlex.quote(text)} names a channel twice")
         written, seen = "", False
         for piece in pieces:
             if piece == "{id}":
@@ -83,7 +84,8 @@ class ChannelFilesSource(FolderFiles):
                 parts[match["channel"]] = sample
         if not by_id:
             examples = ", ".join(unmatched[:3]) or "nothing that can be read"
-            raise InputError(f"no file in {folder} is called like --channels-from {pattern}; it holds {examples}")
+            wanted_name = shlex.quote(pattern)
+            raise InputError(f"no file in {folder} is called like --channels-from={wanted_name}; it holds {examples}")
         self._files = [
             [parts[channel]._replace(axes=axes) if channel in parts else None for channel in wanted.channels]
             for parts in by_id.values()
@@ -156,7 +158,7 @@ def _lacking(
         more = f" ({samples} of {len(ids)} samples lack a channel)" if samples > 1 else ""
         raise InputError(
             f"the sample {key} lacks the channel {channel}: there is no file {wanted.name(key, channel)}{more}; "
-            "add it, or let missing channels be zero with --missing-channels zero"
+            "add it, or let missing channels be zero with --missing-channels=zero"
         )
     counts = Counter(channel for _, channel in missing)
     listed = ", ".join(f"{channel} ({counts[channel]})" for channel in wanted.channels if channel in counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def open_csv(path: Path, axes: str | None = None) -> TableSource:
     except MissingFile as error:
         raise InputError(
             f"{error}: paths of {path.name} begin at its folder. A table of labels for the files of a folder is given "
-            f"beside that folder, FOLDER --labels {path}"
+            f"beside that folder, FOLDER --labels={shlex.quote(str(path))}"
         ) from error
 
 

@@ -26,7 +26,7 @@ from icone.data.layouts import (
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
-from icone.validation import user_path
+from icone.validation import meant_path, user_path
 
 HUGE = 2**28
 """Bytes of decoding above which a file is not read to see how many axes it has, if its header tells it."""
@@ -78,7 +78,7 @@ class FilesSource(Source):
         for known in {sample.format for sample in self._samples}:
             known.check_installed()
             if axes and not known.takes_axes:
-                raise InputError(f"--axes {axes} is not for {known.name} files, which say it themselves: leave it out")
+                raise InputError(f"--axes={axes} is not for {known.name} files, which say it themselves: leave it out")
         super().__init__(
             name=name,
             spatial_dims=_spatial_dims(self._samples),
@@ -202,7 +202,7 @@ def find_sample(path: Path) -> FoundSample:
             raise InputError(f"{path} is a folder, but not one DICOM series; give files, or the folder as a source")
         return found[0]
     if not path.exists():
-        raise MissingFile(f"there is no file {path}; check the path")
+        raise MissingFile(f"there is no file {path}{meant_path(path) or '; check the path'}")
     known = _format_of(path)
     if known is None or known.is_series:
         way_out = (

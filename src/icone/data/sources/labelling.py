@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def _attach(source: Source, config: DataConfig, labels: Any, groups: Any) -> tup
 
 def _column(source: Source, name: str, flag: str) -> list[str | None]:
     if not isinstance(source, TableSource):
-        raise InputError(f"{flag} {name} is a column of a table, and {source.name} is none: give a CSV with --labels")
+        column = shlex.quote(name)
+        raise InputError(f"{flag}={column} is a column of a table, and {source.name} is none: give a CSV with --labels")
     values = source.column(name)
     if values is None:
         raise _no_column(source.name, name, flag, source.columns)

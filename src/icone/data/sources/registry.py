@@ -23,7 +23,7 @@ from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of
 from icone.data.sources.synthetic import open_synthetic
 from icone.data.sources.tiles import open_tiles
 from icone.errors import InputError
-from icone.validation import user_path
+from icone.validation import meant_path, user_path
 
 KNOWN = (
     "give a folder, an array file, a CSV of paths, medmnist:NAME or synthetic:NAME; in Python also an array, a list of "
@@ -68,14 +68,14 @@ def check_splits(source: Source, spec: str, flag: str) -> None:
     if not source.splits:
         raise InputError(
             f"{spec} has no official splits, so {flag} means nothing: it is for MedMNIST, synthetic sets and .npz "
-            "files that hold train_images, test_images and so on. --test-fraction 0.2 at pretraining holds samples out"
+            "files that hold train_images, test_images and so on. --test-fraction=0.2 at pretraining holds samples out"
         )
 
 
 def _check_flags(source: Source, config: DataConfig) -> None:
     """Refuse flags that say nothing about this kind of source."""
     if config.axes is not None and not isinstance(source, (ArraySource, ArrayObjectSource, FilesSource)):
-        raise InputError(f"--axes {config.axes} is for arrays and files, and {source.name} is neither: leave it out")
+        raise InputError(f"--axes={config.axes} is for arrays and files, and {source.name} is neither: leave it out")
     for flag in ("include", "exclude", "channels_from"):
         if getattr(config, flag) and not isinstance(source, FolderFiles):
             raise InputError(f"--{flag.replace('_', '-')} is for folders, and {source.name} is none: leave it out")
@@ -137,7 +137,7 @@ def _open_text(spec: str, config: DataConfig) -> Source:
             f"{path} is one file; give the folder of the samples, or an .npy, .npz, .zarr or .h5 file; "
             "one huge image or volume is cut into samples by --tiles"
         )
-    raise InputError(f"there is no {path}; {KNOWN}")
+    raise InputError(f"there is no {path}{meant_path(path) or f'; {KNOWN}'}")
 
 
 def _is_image_store(path: Path) -> bool:

@@ -92,7 +92,7 @@ class TilesSource(Source):
         self.cells: npt.NDArray[np.int64] = np.concatenate([cells for cells, _ in found])
         """The place of every tile in the grid of its image."""
         if not len(self.cells):
-            raise InputError(f"all {count} tiles of {name} are background: --background keep takes them all")
+            raise InputError(f"all {count} tiles of {name} are background: --background=keep takes them all")
         names = [one.name for one in images]
         assigned, below = splits_from_folders(names)
         labels = labels_from_folders(below)

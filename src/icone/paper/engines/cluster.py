@@ -245,7 +245,7 @@ class RayEngine:
             largest = max((machine.get(resource, 0) for machine in machines), default=0)
             if share is not None and share > largest:
                 raise InputError(
-                    f"{flag} {share:g} is more than any machine of the cluster has: the largest has {largest:g}"
+                    f"{flag}={share:g} is more than any machine of the cluster has: the largest has {largest:g}"
                 )
 
 

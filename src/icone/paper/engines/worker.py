@@ -16,6 +16,7 @@ from icone.paper.execute import ExecutionSettings, Job, execute, full_disk_halts
 from icone.paper.outcome import Outcome
 from icone.paper.store import Store
 from icone.process import configure_process
+from icone.wording import command_line
 
 
 class WorkerReport(NamedTuple):
@@ -42,7 +43,8 @@ def serve(connection: Connection, folder: Path, setting: ExecutionSettings) -> N
             return
         if group is None:
             return
-        reports = work(store, group, setting)
+        with command_line():  # outcomes are stored, and read with `icone paper show`
+            reports = work(store, group, setting)
         try:
             connection.send(reports)
         except (BrokenPipeError, ConnectionResetError):
