@@ -67,5 +67,5 @@ def test_other_data_is_noticed(moved: tuple[Path, Path], tmp_path: Path, capsys:
     said = " ".join(capsys.readouterr().out.split())
     assert "1 samples of the run are not in" in said
     assert "such as 3.npy" in said
-    assert "1 samples have another content" in said
+    assert "1 sample has another content" in said
     assert "such as 5.npy" in said

@@ -137,7 +137,7 @@ class Plan:
         how += ", activations computed again" if one.checkpoint_activations else ""
         memory = "" if one.memory is None else f" {one.memory / GB:.2f} of {(self.free - self.samples) / GB:.1f} GB"
         about = "takes" if one.measured else "takes about"
-        text = f"a step on {self.batch_size} samples{how} {about}{memory}"
+        text = f"a step on {counted(self.batch_size, 'sample')}{how} {about}{memory}"
         if one.step_seconds is not None and self.seconds is not None:
             text += (
                 f" and {format_step(one.step_seconds)}: {counted(self.epochs, 'epoch')} of {self.steps_per_epoch:,} "
