@@ -77,7 +77,8 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
         config = PretrainConfig(source=str(source), size=size, epochs=6)
         data = load_data(config)
         run = Run(folder)
-        run.describe(config, _facts(data), {"ids": list(data.train.ids), "test_ids": [], "labels": []})
+        ids_of_run = {"ids": list(data.train.ids), "test_ids": [], "labels": [], "minority": []}
+        run.describe(config, _facts(data), ids_of_run)
         geometry = {"rankme": 5.0, "rank_limit": 8.0, "mean_cosine": 0.1, "first_component": 0.4}
         more = {"alignment": 0.5, "uniformity": -2.0}
         run.write_history(

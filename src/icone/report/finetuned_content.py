@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from icone.api.predict import read_record
-from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences
+from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences, trained_time
 from icone.config import FinetuneConfig
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, metric_value
+from icone.report.content import utc_text
 from icone.run import Run
 
 CURVES = {
@@ -99,7 +100,8 @@ def _provenance(run: Run, record: dict[str, Any], result: dict[str, Any]) -> dic
             "encoder": str(record["pretraining"]["encoder"]),
             "task": result["data"]["task"],
             **counts,
-            "written": record["created"],
+            "started": utc_text(record["created"]),
+            "trained for": trained_time(run.history),
         },
         "notes": [],
         "versions": record["versions"],

@@ -7,7 +7,7 @@ function showProbes() {
   perRun("probes", (run) => [...probesOf(run), labelCharts(run)]);
 }
 function probesOf(run) {
-  if (!run.probes.length) return [make("p", { class: "note", text: `No probes. ${run.note}` })];
+  if (!run.probes.length) return [sentence({ class: "note" }, `No probes: ${run.unprobed}`)];
   if (run.probes[0].per_label) return data.kind ? multilabelNetworks(run) : multilabel(run);
   if (run.probes[0].true) return regression(run);
   return data.kind ? classNetworks(run) : classes(run);
