@@ -50,11 +50,14 @@ def folders(run: Run) -> dict[str, Run]:
 def test_the_numbers_are_those_of_the_result(run: Run, folders: dict[str, Run], tmp_path: Path) -> None:
     content = finetuned_content(folders["classes"], name="one")
     result = icone.load_classifier(folders["classes"].folder).result
-    assert content["networks"] == ["from scratch", "linear probe", "fine-tuned"]
+    assert content["networks"] == ["fine-tuned", "linear probe", "from scratch"]
     scores = content["metrics"][0]["values"]
     low, high = (100 * bound for bound in result["fine_tuned"]["interval"])
-    assert scores[2] == f"{100 * result['fine_tuned']['balanced_accuracy']:.1f} ({low:.1f} – {high:.1f})"
+    assert scores[0] == f"{100 * result['fine_tuned']['balanced_accuracy']:.1f} ({low:.1f} – {high:.1f})"
     assert content["metrics"][-1]["values"][1] == "–"  # the probe has no epochs
+    difference = result["comparison"]["probe"]
+    bounds = " to ".join(f"{100 * difference[name]:+.1f}" for name in ("low", "high"))
+    assert content["sentences"][0].endswith(f"{100 * difference['difference']:+.1f} points, 95 % interval {bounds}.")
     loss = content["curves"][0]["networks"]
     assert [network["name"] for network in loss] == ["fine-tuned", "from scratch"]
     assert [epoch for epoch, _ in loss[0]["points"]] == [1, 2]

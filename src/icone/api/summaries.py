@@ -61,9 +61,11 @@ def finetune_sentences(result: dict[str, Any]) -> list[str]:
         is_better = found["difference"] >= NOTICEABLE and found["low"] > 0
         is_worse = found["difference"] <= -NOTICEABLE and found["high"] < 0
         word = "better than" if is_better else "worse than" if is_worse else "not told apart from"
-        low, high = (metric.text(found[bound]) for bound in ("low", "high"))
+        value, low, high = (metric.signed(found[key]) for key in ("difference", "low", "high"))
         other = {"probe": "the linear probe", "from_scratch": "the same network from scratch"}[name]
-        sentences.append(f"Fine-tuned is {word} {other}: {score} differs by {low} to {high}{unit}.")
+        sentences.append(
+            f"Fine-tuned is {word} {other}: {score} differs by {value}{unit}, 95 % interval {low} to {high}."
+        )
     return sentences
 
 

@@ -118,6 +118,15 @@ class Metric:
         """A value as tables write it."""
         return f"{self.scale * value:.{self.digits}f}"
 
+    def signed(self, difference: float) -> str:
+        """A difference of two values with its sign; one that is written as 0 has none.
+
+        >>> METRICS["knn_5"].signed(0.0125), METRICS["knn_5"].signed(-0.085), METRICS["knn_5"].signed(-0.0004)
+        ('+1.2', '-8.5', '0.0')
+        """
+        text = f"{self.scale * difference:+.{self.digits}f}"
+        return text if float(text) else text[1:]
+
     def mean_text(self, values: Sequence[float]) -> str:
         """The mean of several runs ± their standard deviation (that of a sample, with n − 1); of one run its value.
 

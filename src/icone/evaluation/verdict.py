@@ -254,10 +254,10 @@ def _evidence(after: Metrics, before: Metrics | None, probes: Mapping[str, Diffe
 
 def _sentence(metric: Metric, d: Difference) -> str:
     """What a probe says about training, in the unit of its metric."""
-    scale, unit, points, digits = (100, " %", " points", 1) if metric.percent else (1, "", "", metric.digits)
-    value, low, high = (_signed(scale * x, digits) for x in (d.value, d.low, d.high))
+    unit, points = (" %", " points") if metric.percent else ("", "")
+    value, low, high = (metric.signed(x) for x in (d.value, d.low, d.high))
     before, after = (
-        f"{scale * score:.{digits}f}{unit}{' (no better than the mean)' if score < d.floor else ''}"
+        f"{metric.text(score)}{unit}{' (no better than the mean)' if score < d.floor else ''}"
         for score in (d.before, d.after)
     )
     floored = "below 0 counted as 0: " if min(d.before, d.after) < d.floor else ""
@@ -265,16 +265,6 @@ def _sentence(metric: Metric, d: Difference) -> str:
         f"{sentence_case(metric.short)}: {before} before training, {after} after "
         f"({floored}{value}{points}, 95 % interval {low} to {high}; {counted(d.samples, 'test sample')})."
     )
-
-
-def _signed(value: float, digits: int) -> str:
-    """A difference with its sign; one that is written as 0 has none.
-
-    >>> _signed(1.25, 1), _signed(-8.5, 1), _signed(-0.04, 1)
-    ('+1.2', '-8.5', '0.0')
-    """
-    text = f"{value:+.{digits}f}"
-    return text if float(text) else text[1:]
 
 
 def _remarks(metrics: Metrics) -> tuple[str, ...]:

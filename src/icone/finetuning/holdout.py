@@ -34,8 +34,8 @@ def hold_out(
         return partition.train, own, f"the column split says when to stop: {counted(len(own), 'sample')} of val"
     nothing = partition.train, partition.train[:0], "no part is held out to decide when to stop: all epochs are trained"
     if fraction is None and USUAL_FRACTION * len(partition.train) < FEWEST:
-        few = f"with {counted(len(partition.train), 'label')} all of them train, for all epochs (--val-fraction)"
-        return *nothing[:2], few
+        few = f"{counted(len(partition.train), 'label')} {either(len(partition.train), 'is', 'are')} few"
+        return *nothing[:2], f"{few}, so that all of them train, for all epochs (--val-fraction)"
     fraction = USUAL_FRACTION if fraction is None else fraction
     if not fraction:
         return nothing

@@ -32,7 +32,7 @@ def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "sentences": finetune_sentences(result),
-        "networks": [NETWORKS[key] for key in NETWORKS if key in result],
+        "networks": [NETWORKS[key] for key in reversed(NETWORKS) if key in result],
         "metrics": _metrics(result),
         "note": f"{data['train']} training, {data['val']} validation and {data['test']} test samples; {data['note']}.",
         "label_notes": data["notes"],
@@ -44,7 +44,7 @@ def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
 
 def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of the table: a title, and the text of every network with its interval where there is one."""
-    task, keys = result["data"]["task"], [key for key in NETWORKS if key in result]
+    task, keys = result["data"]["task"], [key for key in reversed(NETWORKS) if key in result]
     rows = []
     for score in SCORES[task]:
         metric = METRICS[score]

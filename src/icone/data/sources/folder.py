@@ -26,7 +26,7 @@ from icone.data.layouts import (
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
-from icone.terminal import counted
+from icone.terminal import counted, either
 from icone.validation import user_path
 
 HUGE = 2**28
@@ -403,7 +403,8 @@ def _spatial_dims(samples: list[FoundSample]) -> int:
         else:
             problems.append(dims)
     if not examples:
-        raise InputError(f"none of the {counted(len(samples), 'file')} can be read, for example {problems[0]}")
+        none = f"none of the {len(samples):,} files can be read, for example"
+        raise InputError(f"{either(len(samples), 'the only file cannot be read:', none)} {problems[0]}")
     if len(examples) > 1:
         raise mixed_dimensions(str(examples[2]), str(examples[3]))
     return next(iter(examples))

@@ -31,14 +31,15 @@ function make(tag, options = {}, ...children) {
 }
 // A table in a box that scrolls; the first cell of a row is text, the others are numbers.
 function scores(headings, rows, label = null) {
-  const cells = (row, tag) => make("tr", {}, ...row.map((text, i) => make(tag, { text: String(text), class: i ? "number" : "" })));
+  const shown = (value) => (Number.isInteger(value) ? grouped(value) : String(value));
+  const cells = (row, tag) => make("tr", {}, ...row.map((value, i) => make(tag, { text: shown(value), class: i ? "number" : shown(value).length < 15 ? "whole" : "" })));
   const table = make("table", {}, make("thead", {}, cells(headings, "th")), make("tbody", {}, ...rows.map((row) => cells(row, "td"))));
   return make("div", { class: "scroll", ...(label ? reachable(label) : {}) }, table);
 }
 // What may be larger than its box: the keyboard can scroll it.
 const reachable = (label) => ({ tabindex: "0", role: "region", "aria-label": label });
 function pairs(object) {
-  return make("table", {}, make("tbody", {}, ...Object.entries(object).map(([key, value]) => make("tr", {}, make("td", { text: key }), make("td", {}, ...breakable(value))))));
+  return make("table", { class: "facts" }, make("tbody", {}, ...Object.entries(object).map(([key, value]) => make("tr", {}, make("td", { text: key }), make("td", {}, ...breakable(value))))));
 }
 // The part of a section that every run has: of one or two runs all open, of more the first.
 function perRun(section, build) {

@@ -10,7 +10,7 @@ function showFineTuned() {
   find("#title").textContent = document.title = `icone report · ${data.title}`;
   for (const run of runs) {
     const table = scores(["on the test samples", ...run.networks], run.metrics.map((row) => [row.title, ...row.values]));
-    find("#verdict .cards").append(make("article", { class: "card" },
+    find("#verdict .cards").append(make("article", { class: "card tuned" },
       make("div", {}, make("h3", { text: run.name }), make("ul", { class: "evidence" }, ...run.sentences.map((text) => sentence({}, text, "li"))),
         ...[run.note, ...run.label_notes].map((text) => sentence({ class: "note" }, text))), table));
   }
