@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
 
 from icone.config import PretrainConfig
 from icone.data import Data, load_data
@@ -53,6 +54,24 @@ def downloads(browser: webdriver.Chrome, tmp_path: Path) -> Path:
     """The folder where the browser saves files during this test."""
     browser.execute_cdp_cmd("Page.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     return tmp_path
+
+
+ShowPage = Callable[[Path], webdriver.Chrome]
+
+
+@pytest.fixture(scope="session")
+def show_page(browser: webdriver.Chrome) -> ShowPage:
+    """Load a page in the browser and see that it has nothing to complain about."""
+
+    def show(page: Path) -> webdriver.Chrome:
+        browser.get_log("browser")  # of the page before
+        browser.get(page.as_uri())
+        WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
+        logged: list[dict[str, Any]] = browser.get_log("browser")
+        assert [entry for entry in logged if entry["level"] in ("SEVERE", "WARNING")] == []
+        return browser
+
+    return show
 
 
 MakeRun = Callable[..., Run]

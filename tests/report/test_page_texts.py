@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 from icone.report.write import report
 from icone.run import Run
 
+ShowPage = Callable[[Path], webdriver.Chrome]
 RNG = np.random.default_rng(0)
 PAIRS, COUNT = 9, 40
 
@@ -37,14 +36,13 @@ def volumes(make_run: Callable[..., Run]) -> Run:
 
 
 @pytest.fixture(scope="module")
-def opened(volumes: Run, browser: webdriver.Chrome, tmp_path_factory: pytest.TempPathFactory) -> webdriver.Chrome:
-    out = report([volumes], out=tmp_path_factory.mktemp("page") / "report.html", projections=("pca",))
-    browser.get_log("browser")
-    browser.get(out.as_uri())
-    WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
-    logged: list[dict[str, Any]] = browser.get_log("browser")
-    assert [entry for entry in logged if entry["level"] in ("SEVERE", "WARNING")] == []
-    return browser
+def page(volumes: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report([volumes], out=tmp_path_factory.mktemp("page") / "report.html", projections=("pca",))
+
+
+@pytest.fixture(scope="module")
+def opened(page: Path, show_page: ShowPage) -> webdriver.Chrome:
+    return show_page(page)
 
 
 def texts(browser: webdriver.Chrome, selector: str) -> list[str]:
@@ -57,16 +55,6 @@ def test_a_strip_of_slices_is_explained_once_where_it_first_appears(opened: webd
     (said,) = [text for text in texts(opened, "#read .help") if "strip" in text]
     assert "A volume is shown as a strip of its three middle slices, one across each axis." in said
     assert texts(opened, "main")[0].count("three middle slices") == 1
-
-
-def test_images_are_no_strips(opened: webdriver.Chrome, make_run: Callable[..., Run], tmp_path: Path) -> None:
-    run = make_run(RNG.normal(size=(6, 8)).astype(np.float32), [""] * 6)
-    page = report([run], out=tmp_path / "page.html", projections=("pca",))
-    address = opened.current_url
-    opened.get(page.as_uri())
-    assert not [text for text in texts(opened, "main p") if "slices" in text]
-    opened.get(address)
-    WebDriverWait(opened, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
 
 
 def test_live_metrics_have_names_of_their_own_and_an_explanation(opened: webdriver.Chrome) -> None:
@@ -112,3 +100,9 @@ def test_a_note_is_a_sentence_whose_flags_stay_whole(opened: webdriver.Chrome) -
 
 def test_without_labels_the_probes_say_why_once(opened: webdriver.Chrome) -> None:
     assert texts(opened, "#probes .note") == ["No probes: made up."]
+
+
+def test_images_are_no_strips(show_page: ShowPage, make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run(RNG.normal(size=(6, 8)).astype(np.float32), [""] * 6)
+    opened = show_page(report([run], out=tmp_path / "page.html", projections=("pca",)))
+    assert not [text for text in texts(opened, "main p") if "slices" in text]

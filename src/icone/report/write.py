@@ -75,6 +75,7 @@ def report(
     console = console or Terminal()
     check_target(Path(out))
     refuse_own_file(Path(out))
+    written_at()  # a wrong SOURCE_DATE_EPOCH is told before the work
     if not runs or not projections:
         raise InputError("a report needs at least one run and one projection")
     found = expand_seeds(runs)
