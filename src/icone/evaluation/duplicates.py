@@ -101,6 +101,7 @@ def small_picture(image: Tensor) -> Pictures:
     pixels. The product of two such vectors is the correlation of the pictures, which brightness and contrast do not
     change, and noise and compression hardly.
 
+    >>> import torch
     >>> small_picture(torch.rand(3, 32, 32)).shape, small_picture(torch.rand(1, 16, 16, 6)).shape
     ((256,), (384,))
     """
