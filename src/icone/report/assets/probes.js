@@ -94,12 +94,12 @@ function labelCharts(run) {
     const traces = found.curves.filter((c) => c.probe === probe).map((c) => ({
       type: "scatter", mode: "lines+markers", name: c.encoder, title: c.encoder, x: c.points.map((p) => p.fraction), y: c.points.map((p) => c.scale * p.mean),
       error_y: { type: "data", array: c.points.map((p) => (p.interval ? c.scale * (p.interval[1] - p.mean) : 0)), thickness: 1 },
-      text: c.points.map((p) => counted(p.labels, "label")), line: { ...line(c.encoder === "trained" ? 0 : 1), dash: c.encoder === "trained" ? "solid" : "dot" },
+      text: c.points.map((p) => `${p.labels} labels`), line: { ...line(c.encoder === "trained" ? 0 : 1), dash: c.encoder === "trained" ? "solid" : "dot" },
     }));
     const shares = traces[0].x;
-    chart(charts, `${probe}, by share of the ${counted(found.labels, "label")}`, traces,
+    chart(charts, `${probe}, by share of the ${found.labels} labels`, traces,
       { xaxis: { title: { text: "share of the labels" }, type: "log", tickvals: shares, ticktext: shares.map(String) }, yaxis: { title: { text: plain(probe) } } },
-      { across: "share", note: `Mean and 95 % interval over ${counted(found.draws, "draw")} of labels; all labels are one draw. ${found.text}` });
+      { across: "share", note: `Mean and 95 % interval over ${found.draws} draws of labels; all labels are one draw. ${found.text}` });
   }
   return charts;
 }
