@@ -99,9 +99,8 @@ def test_a_metric_is_measured_written_and_drawn(run: Run) -> None:
     assert told["trained"] == f"{expected:.3f}"
     assert [epoch for epoch, _ in content["history"]["geometry"]["length_spread"]] == [0, 1, 11, 20]
     (chart,) = [chart for chart in content["charts"] if chart["name"] == "length_spread"]
-    assert chart["title"] == "Spread of the features' lengths"
+    assert chart["title"] == "Live spread of the features' lengths"
     assert not chart["from_zero"]
-    assert not chart["grows"]
 
 
 def test_a_diversity_term_trains(tmp_path: Path) -> None:

@@ -518,7 +518,7 @@ CASES: dict[str, Case] = {
         3,
         [],
         {"samples": 2, "shape": [5, 12, 12], "spacing": [3, 0.5, 0.5], "channels": [one("1", -50, 150)]},
-        "1 localizers",
+        "are left out: 1",
     ),
     "multi-frame DICOM": (
         enhanced_ct,

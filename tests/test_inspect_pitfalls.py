@@ -162,7 +162,7 @@ CASES: dict[str, Case] = {
         {"scales": {"min": [0.5, 0.5, 1.6], "max": [1.6, 1.6, 1.6]}},
         "the spacing is mixed",
     ),
-    "cut by a spacing": (mixed_spacing, 3, {"spacing": 1.0}, {}, "1 of 2 samples are larger than 16 voxels of 1 mm"),
+    "cut by a spacing": (mixed_spacing, 3, {"spacing": 1.0}, {}, "1 of 2 samples is larger than 16 voxels of 1 mm"),
     "padded by a spacing": (mixed_spacing, 3, {"spacing": 3.0}, {}, "!enlarged"),
     "white is zero": (white_is_zero, 2, {}, {}, "0.tif: 0 is white here"),
     "HDF5 with raw and label": (raw_and_label, 3, {}, {"shape": [60, 8, 9], "samples": 2}, ""),
@@ -171,7 +171,7 @@ CASES: dict[str, Case] = {
     "time and depth": (time_and_depth, 3, {"axes": "TCZYX"}, {"shape": [4, 16, 16]}, ""),
     "slices of patients": (slices_of_patients, 2, {}, {"samples": 8}, "suggest 4 groups"),
     "names of channels": (names_differ, 2, {}, {}, "call their channels differently, DAPI, GFP in"),
-    "a group on both sides": (parted_group, 2, {}, {"groups": 2}, "1 of 2 test samples are of groups"),
+    "a group on both sides": (parted_group, 2, {}, {"groups": 2}, "1 of 2 test samples is of a group that is trained"),
 }
 """What is written, dimensions, settings, what must be found, a part of a note ("!": no such)."""
 

@@ -121,8 +121,18 @@ def standard_streams() -> Iterator[Output]:
 
 
 def counted(number: int, word: str) -> str:
+    """A number with its thing, in the singular or the plural.
+
+    >>> counted(1, "epoch"), counted(1200, "epoch")
+    ('1 epoch', '1,200 epochs')
     """
-    >>> counted(1, "epoch"), counted(12, "epoch")
-    ('1 epoch', '12 epochs')
+    return f"{number:,} {word}{either(number, '', 's')}"
+
+
+def either(number: int, one: str, many: str) -> str:
+    """The form of a word that goes with a number.
+
+    >>> f"1 of 60 samples {either(1, 'lacks', 'lack')} a channel, 2 of 60 {either(2, 'lacks', 'lack')} one"
+    '1 of 60 samples lacks a channel, 2 of 60 lack one'
     """
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return one if number == 1 else many

@@ -226,5 +226,5 @@ def test_samples_that_came_or_went_since_training_are_said(tmp_path: Path, capsy
     np.save(folder / "new.npy", rng.integers(0, 255, (16, 16)).astype(np.uint8))
     icone.evaluate(run, untrained=False)
     said = " ".join(capsys.readouterr().out.split())
-    assert "1 samples of the run are no longer there, such as 3.npy" in said
-    assert "1 samples here took no part in the run" in said
+    assert "1 sample of the run is no longer there, such as 3.npy" in said
+    assert "1 sample here took no part in the run" in said

@@ -445,7 +445,7 @@ def test_other_data_given_to_evaluate_is_said(tmp_path: Path) -> None:
     changed = IMAGES.copy()
     changed[3] += 1
     icone.evaluate(run, data=changed, untrained=False, geometry_instances=0, console=Terminal(file=said, width=400))
-    assert "1 samples have another content than those the run was trained on, such as 000003" in said.getvalue()
+    assert "1 sample has another content than when the run was trained, such as 000003" in said.getvalue()
 
 
 def test_a_series_is_aligned_by_its_index(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_other_data_is_noticed(moved: tuple[Path, Path], tmp_path: Path, capsys:
     np.save(new / "5.npy", 255 - np.load(new / "5.npy"))
     assert main([*words, str(new)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "1 samples of the run are not in" in said
+    assert "1 sample of the run is not in" in said
     assert "such as 3.npy" in said
-    assert "1 samples have another content" in said
+    assert "1 sample has another content" in said
     assert "such as 5.npy" in said

@@ -48,7 +48,7 @@ def test_numbers_address_array_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,label\nghost,x\n", r"labels 1 samples that are not in the data.*\(ghost\)"),
+        ("id,label\nghost,x\n", r"labels 1 sample that is not in the data.*\(ghost\)"),
         ("id,label\n1,x\n1.png,y\n2,y\n3,x\n", "two labels: x and y"),
         ("id,colour\n1,x\n", "needs a column named label or class or target; it has: id, colour"),
         ("what,label\n1,x\n", "needs a column named id or path"),
@@ -64,7 +64,7 @@ def test_tables_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None
 def test_partial_labels_and_rows_of_other_samples(tmp_path: Path) -> None:
     found = read_label_table(table(tmp_path, "id,label\n1,x\nghost,y\n"), IDS)
     assert found.labels == ("x", None, None)
-    assert "1 rows of" in found.notes[0]
+    assert "1 row of" in found.notes[0]
     assert "such as ghost" in found.notes[0]
 
 

@@ -286,7 +286,7 @@ def test_fewer_than_two_images(tmp_path: Path, settings: dict[str, Any]) -> None
     save(tmp_path / "only.png", noise())
     if "skip_unreadable" in settings:
         (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(InputError, match=r"leaves 1 of . samples to train on.*at least 2"):
+    with pytest.raises(InputError, match=r"leaves 1 of . samples? to train on.*at least 2"):
         load(tmp_path, **settings)
 
 
@@ -319,11 +319,12 @@ def test_a_spacing_that_is_missing_at_inference_is_said(tmp_path: Path, write_ni
     lines: list[str] = []
     for folder in ("scans", "arrays"):
         load_for_inference(str(tmp_path / folder), preparation, PretrainConfig(source="unused"), report=lines.append)
-    assert lines == ["1 of 1 samples do not say their spacing: their voxels are taken for cubes"]
+    assert lines == ["1 of 1 sample does not say its spacing: its voxels are taken for cubes"]
 
 
-def test_enlarging_is_noted(folder: Path) -> None:
-    assert "samples are enlarged from 16 to 32; --size=16 keeps their size" in load(folder, size=32).notes
+def test_enlarging_is_noted_where_nobody_asked_for_the_size(folder: Path) -> None:
+    assert "samples are enlarged from 16 to 224; --size=16 keeps their size" in load(folder, size=None).notes
+    assert not any("enlarged" in note for note in load(folder, size=32).notes)
 
 
 def test_inference_uses_the_given_preparation(folder: Path, tmp_path: Path) -> None:

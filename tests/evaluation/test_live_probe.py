@@ -118,7 +118,7 @@ def test_labels_are_probed_without_a_trace(tmp_path: Path, monkeypatch: pytest.M
     ("settings", "said"),
     [
         ({"subset": 40}, "40 training samples have a label, and a score needs 50"),
-        ({"subset": 60}, "affords 16 samples with a label, and a score needs 50. Train longer (--epochs)"),
+        ({"subset": 60}, "affords 16 samples with a label, and a score needs 50. Train longer (epochs=)"),
         ({"subset": 60, "no_labels": True}, ""),
         ({"subset": 60, "probe_every": 0}, ""),
         ({"subset": 60, "method": "supcon", "batch_size": 8}, ""),

@@ -179,6 +179,66 @@ def test_where_there_are_labels_they_decide(name: str) -> None:
         assert "labels=" not in str(verdict)  # they were given
 
 
+UNSURE_LOSS = Difference(0.60, 0.515, 0.10, 12)
+NO_READING = Difference(-35.2, -12.0, 9.0, 20, floor=0.0)
+
+
+@pytest.mark.parametrize("difference", [FEW, UNSURE_LOSS, Difference(0.5, 0.5, 0.1, 1), NO_READING])
+def test_what_may_be_chance_is_called_so_whether_small_or_large(difference: Difference) -> None:
+    verdict = judge(*measured(*MEASURED["shapes, SimCLR"][1:]), {"linear_probe": difference})
+    samples = "1 test sample," if difference.samples == 1 else f"{difference.samples} test samples,"
+    assert verdict.headline == (
+        f"It is unclear whether training helped: with {samples} what the probes gained or lost may be chance."
+    )
+    assert "small" not in str(verdict)
+
+
+def test_differences_are_written_with_their_sign_and_interval() -> None:
+    def first(name: str, difference: Difference) -> str:
+        return judge(*measured(*MEASURED["shapes, SimCLR"][1:]), {name: difference}).evidence[0]
+
+    assert first("linear_probe", UNSURE_LOSS) == (
+        "Linear probe: 60.0 % before training, 51.5 % after "
+        "(-8.5 points, 95 % interval -28.5 to +11.5; 12 test samples)."
+    )
+    assert "(0.0 points, 95 % interval -20.0 to +20.0; 1 test sample)" in first("knn_5", Difference(0.5, 0.5, 0.1, 1))
+    assert "-0.0" not in first("knn_5", Difference(0.5, 0.49999, 0.00001, 9))
+    assert "-100.0 to -98.0; 1,300 test samples" in first("knn_5", Difference(1.0, 0.0, 0.01, 1300))
+    assert "below 0 counted as 0: 0.000, 95 % interval 0.000 to +1.000" in first("ridge_probe", NO_READING)
+
+
+@pytest.mark.parametrize(
+    ("name", "difference", "gain"),
+    [
+        ("linear_probe", Difference(0.5, 0.46, 0.03, 300), "5 points"),
+        ("ridge_probe", Difference(-0.2, -0.3, 0.01, 200, floor=0.0), "0.05"),
+    ],
+)
+def test_no_better_says_what_is_ruled_out(name: str, difference: Difference, gain: str) -> None:
+    verdict = judge(*measured(*MEASURED["shapes, SimCLR"][1:]), {name: difference})
+    assert verdict.headline == f"{HEADLINES['no better than untrained']}: a gain of {gain} or more is ruled out."
+
+
+WITHOUT_LABELS = {
+    "shapes, SimCLR": "views of a sample are recognised more often than before training",
+    "recognised less": "views of a sample are recognised less often",
+    "if as before, a quarter of RankMe": "only 26 % of their RankMe is left",
+    "points, IConE": "views of a sample are recognised as often as before",
+    "shapes, views alone, fast": "they vary along one direction only",
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_LABELS)
+def test_without_labels_the_headline_says_what_was_seen(name: str) -> None:
+    state, *figures = MEASURED[name]
+    assert judge(*measured(*figures)).headline == f"{HEADLINES[state]}: {WITHOUT_LABELS[name]}."
+
+
+def test_a_collapse_to_few_directions_counts_them() -> None:
+    after, before = measured(5.2, 399, 4.0, 0.5, (0.7, 0.01), 200, (0.7, 0.01))
+    assert judge(after, before).headline == "The features have collapsed: they use 5.2 of 399 directions."
+
+
 def test_labels_that_are_read_better_excuse_few_directions_but_not_identical_features() -> None:
     after, before = measured(20, 99, 1.4, 0.1, (0.60, 0.01), 40, (0.60, 0.01))
     assert judge(after, before).collapsed

@@ -142,7 +142,7 @@ def test_what_can_run_runs_and_missing_files_come_with_one_command(
     assert main(words) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "9 runs to do, about" in said  # four numbers of views, five scales
-    assert "left out (18 runs), because their data is not there" in said
+    assert "left out (18 runs), because data is not there" in said
     fetch = f"icone fetch medmnist:breastmnist@28 medmnist:pneumoniamnist@28 --data-root {tmp_path}"
     assert fetch in said
     assert "9 runs executed; in all 9 done, 0 undefined, 0 failed, 18 left out" in said
@@ -231,4 +231,4 @@ def test_strange_and_damaged_files_in_a_store_stop_nothing(
         assert "(copy).json" in said
         assert f"{first} is damaged" in said
     assert main(words) == 0
-    assert "1 runs executed; in all 8 done" in capsys.readouterr().out
+    assert "1 run executed; in all 8 done" in capsys.readouterr().out

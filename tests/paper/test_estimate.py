@@ -80,8 +80,8 @@ def test_undefined_runs_and_runs_that_are_shared_take_no_time() -> None:
     one = estimator.total([cell(), cell(), cell(method="simclr")])
     assert one.runs == 1
     assert one.seconds == pytest.approx(estimator.run(cell())[0])
-    assert "1 runs to do, about" in estimate_line(one, H200)
-    assert "0 of 1 runs by runs of this store, the others by a table measured on an NVIDIA H200" in estimate_line(
+    assert "1 run to do, about" in estimate_line(one, H200)
+    assert "0 of 1 run by runs of this store, the others by a table measured on an NVIDIA H200" in estimate_line(
         one, H200
     )
     assert "(small encoders and the MLP: guessed)" in estimate_line(one, "cpu")

@@ -158,7 +158,7 @@ def test_tables_say_why_figures_are_missing_and_which_sets_are_small() -> None:
         }
     )
     assert reasons(runs) == [
-        "undefined (1 runs): too small",
+        "undefined (1 run): too small",
         "Breast: asked for 5000 samples, 546 are available and used",
     ]
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
 
 from icone.config import PretrainConfig
 from icone.data import Data, load_data
@@ -55,6 +56,24 @@ def downloads(browser: webdriver.Chrome, tmp_path: Path) -> Path:
     return tmp_path
 
 
+ShowPage = Callable[[Path], webdriver.Chrome]
+
+
+@pytest.fixture(scope="session")
+def show_page(browser: webdriver.Chrome) -> ShowPage:
+    """Load a page in the browser and see that it has nothing to complain about."""
+
+    def show(page: Path) -> webdriver.Chrome:
+        browser.get_log("browser")  # of the page before
+        browser.get(page.as_uri())
+        WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
+        logged: list[dict[str, Any]] = browser.get_log("browser")
+        assert [entry for entry in logged if entry["level"] in ("SEVERE", "WARNING")] == []
+        return browser
+
+    return show
+
+
 MakeRun = Callable[..., Run]
 
 
@@ -77,7 +96,8 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
         config = PretrainConfig(source=str(source), size=size, epochs=6)
         data = load_data(config)
         run = Run(folder)
-        run.describe(config, _facts(data), {"ids": list(data.train.ids), "test_ids": [], "labels": []})
+        ids_of_run = {"ids": list(data.train.ids), "test_ids": [], "labels": [], "minority": []}
+        run.describe(config, _facts(data), ids_of_run)
         geometry = {"rankme": 5.0, "rank_limit": 8.0, "mean_cosine": 0.1, "first_component": 0.4}
         more = {"alignment": 0.5, "uniformity": -2.0}
         run.write_history(

@@ -245,7 +245,7 @@ def test_only_what_has_learned_is_green(
             assert card.value_of_css_property("border-left-color").replace("rgb(", "rgba(").rstrip(")") in (
                 STATES[state][theme].removesuffix(", 1)"), STATES[state][theme].rstrip(")"),
             )  # fmt: skip
-            assert [item.text for item in card.find_elements(By.TAG_NAME, "li")] == ["<b>one</b>", "two"]
+            assert [item.text for item in card.find_elements(By.TAG_NAME, "li")] == ["<b>one</b>.", "Two."]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert "a few samples" in text_of(browser, "#training .help")  # these histories do not say how many
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
 from icone.report.samples import numbers_or_categories, read_samples
 from icone.report.thumbnails import lay_out, picture
-from icone.report.write import embed_json, page
+from icone.report.write import embed_json, page, report
 from icone.run import Run, write_json
 
 Array = npt.NDArray[np.float32]
@@ -125,11 +127,17 @@ def test_classes_are_counted_in_each_part_of_the_data(make_run: Callable[..., Ru
     record = json.loads((run.folder / "config.json").read_text())
     (run.folder / "config.json").write_text(json.dumps({**record, "data": {**record["data"], "held_out": 2}}))
     # of the training split of the source, and kept from training by the run itself
-    instances = {"ids": [], "labels": [], "minority": [], "test_ids": saved["ids"][:2].tolist()}
+    ids = saved["ids"].tolist()
+    instances = {"ids": ids[2:5], "labels": [], "minority": [], "test_ids": ids[:2]}
     (run.folder / "instances.json").write_text(json.dumps(instances))
     found = run_content(Run(run.folder), name="run", projections=("pca",), thumbnails=False)["data"]["labels"]
     assert found["parts"] == ["trained on", "held out", "external test"]
     assert found["counts"] == [["a", 1, 1, 1], ["b", 1, 1, 1], ["c", 0, 0, 2]]
+    instances["ids"] = ids[2:3]  # as with --subset
+    (run.folder / "instances.json").write_text(json.dumps(instances))
+    found = run_content(Run(run.folder), name="run", projections=("pca",), thumbnails=False)["data"]["labels"]
+    assert found["parts"] == ["trained on", "not trained on", "held out", "external test"]
+    assert found["counts"] == [["a", 0, 1, 1, 1], ["b", 1, 0, 1, 1], ["c", 0, 0, 0, 2]]
 
 
 def test_a_table_may_describe_more_samples_but_not_only_others(tmp_path: Path) -> None:
@@ -161,6 +169,73 @@ def test_epoch_0_is_the_encoder_before_training(make_run: Callable[..., Run]) ->
     assert history_columns(run)["geometry"] == {"rankme": [[0, 4.0], [1, 3.0], [2, 2.0]]}
     assert content_of(run)["live_samples"] == 12  # the page says so beside these charts
     assert plot_geometry(run).get_suptitle() == "while training, on random views of 12 samples"
+
+
+def test_no_metric_of_the_training_charts_has_the_name_of_one_in_the_table(make_run: Callable[..., Run]) -> None:
+    """They are measured on views of few samples, and have other values."""
+    content = content_of(make_run(features(8), ["a", "b"] * 4))
+    charts = {chart["name"]: chart["title"] for chart in content["charts"]}
+    assert charts["rankme"] == "Live RankMe"
+    assert charts["live_linear"] == "Live linear probe (%)"
+    assert charts["anchor_cosine"] == "Mean cosine of anchors"  # of all anchors: there is no other value
+    in_table = {metric.axis.lower() for metric in metrics_shown("evaluation")}
+    assert len(in_table) > 10
+    assert not in_table & {title.lower() for title in charts.values()}
+    titles = {axis.get_title() for axis in plot_geometry(make_run(features(8), [""] * 8)).axes}
+    assert "live RankMe" in titles
+
+
+def test_the_page_says_when_it_was_written_and_when_the_run_began(
+    make_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(features(8), ["a", "b"] * 4)
+    record = json.loads((run.folder / "config.json").read_text())
+    began = {**record, "created": "2020-02-03T04:05:06+00:00"}
+    (run.folder / "config.json").write_text(json.dumps(began))
+    run = Run(run.folder)
+    facts = content_of(run)["provenance"]["facts"]
+    assert facts["started"] == "2020-02-03 04:05 UTC"
+    assert facts["trained for"] == "6 s"  # six epochs of a second
+    assert "written" not in facts
+    before = datetime.now(UTC).replace(second=0, microsecond=0)
+    first = report([run], out=tmp_path / "a.html", projections=("pca",)).read_text()
+    found = re.search(r'"written":"([^"]+) UTC"', first)
+    assert found is not None
+    assert before <= datetime.fromisoformat(f"{found[1]}+00:00") <= datetime.now(UTC)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
+    pages = [report([run], out=tmp_path / name, projections=("pca",)).read_bytes() for name in ("b.html", "c.html")]
+    assert b'"written":"2020-09-13 12:26 UTC"' in pages[0]
+    assert pages[0] == pages[1]
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(InputError, match="SOURCE_DATE_EPOCH is 'yesterday'"):
+        report([run], out=tmp_path / "d.html", projections=("pca",))
+
+
+def test_near_duplicates_that_part_training_from_test_are_marked(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run(x := features(20), [""] * 20)
+    pictures = np.load(run.config.source)
+    pictures[1], pictures[3] = pictures[0], pictures[2]
+    np.save(run.config.source, pictures)
+    x[1], x[3] = x[0], x[2]
+    with np.load(run.features_file) as file:
+        saved = dict(file)
+    np.savez(run.features_file, **saved | {"features": x})
+    ids = saved["ids"].tolist()
+    instances = {"ids": [ids[0], *ids[2:]], "labels": [], "minority": [], "test_ids": [ids[1]]}
+    (run.folder / "instances.json").write_text(json.dumps(instances))
+    found = content_of(Run(run.folder))["duplicates"]
+    assert found["counts"][0] == 2
+    assert found["pairs"] == [[0, 1, 1.0, 1.0, True], [2, 3, 1.0, 1.0, False]]
+
+
+def test_steps_of_views_that_are_left_out_share_their_reason(make_run: Callable[..., Run]) -> None:
+    run = make_run(features(5), [""] * 5)
+    record = json.loads((run.folder / "config.json").read_text())
+    left_out = {"vertical_flip": "set to 0", "hue": "needs RGB", "saturation": "needs RGB"}
+    views = {"applied": {"crop": {}}, "left_out": left_out}
+    (run.folder / "config.json").write_text(json.dumps({**record, "views": views}))
+    told = content_of(Run(run.folder))["data"]["views"]
+    assert told == "Every view: crop. Left out: vertical flip (set to 0); hue, saturation (needs RGB)."
 
 
 def test_every_row_of_the_table_is_explained(make_run: Callable[..., Run]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from rich.console import Console
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 import icone
 from icone.errors import InputError
@@ -50,11 +50,15 @@ def folders(run: Run) -> dict[str, Run]:
 def test_the_numbers_are_those_of_the_result(run: Run, folders: dict[str, Run], tmp_path: Path) -> None:
     content = finetuned_content(folders["classes"], name="one")
     result = icone.load_classifier(folders["classes"].folder).result
-    assert content["networks"] == ["from scratch", "linear probe", "fine-tuned"]
+    assert content["networks"] == ["fine-tuned", "linear probe", "from scratch"]
     scores = content["metrics"][0]["values"]
     low, high = (100 * bound for bound in result["fine_tuned"]["interval"])
-    assert scores[2] == f"{100 * result['fine_tuned']['balanced_accuracy']:.1f} ({low:.1f} – {high:.1f})"
+    assert scores[0] == f"{100 * result['fine_tuned']['balanced_accuracy']:.1f} ({low:.1f} – {high:.1f})"
     assert content["metrics"][-1]["values"][1] == "–"  # the probe has no epochs
+    difference = result["comparison"]["probe"]
+    bounds = " to ".join(f"{100 * difference[name]:+.1f}" for name in ("low", "high"))
+    value = f"{100 * difference['difference']:+.1f}".replace("+0.0", "0.0")
+    assert content["sentences"][0].endswith(f"differs by {value} points, 95 % interval {bounds}.")
     loss = content["curves"][0]["networks"]
     assert [network["name"] for network in loss] == ["fine-tuned", "from scratch"]
     assert [epoch for epoch, _ in loss[0]["points"]] == [1, 2]
@@ -69,12 +73,10 @@ def test_the_numbers_are_those_of_the_result(run: Run, folders: dict[str, Run], 
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_browser_shows_it(browser: webdriver.Chrome, folders: dict[str, Run], tmp_path: Path, task: str) -> None:
-    browser.get_log("browser")
-    browser.get(report([folders[task].folder], out=tmp_path / "report.html").as_uri())
-    WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
-    logged: list[dict[str, Any]] = browser.get_log("browser")
-    assert [entry for entry in logged if entry["level"] in ("SEVERE", "WARNING")] == []
+def test_a_browser_shows_it(
+    show_page: Callable[[Path], webdriver.Chrome], folders: dict[str, Run], tmp_path: Path, task: str
+) -> None:
+    browser = show_page(report([folders[task].folder], out=tmp_path / "report.html"))
     assert len(browser.find_elements(By.CSS_SELECTOR, "#training .chart table")) >= 2  # two epochs are no chart
     assert not browser.find_elements(By.CSS_SELECTOR, "#training .plot")
     assert not browser.find_elements(By.CSS_SELECTOR, "#map")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,15 +39,11 @@ def seeds(make_run: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def opened(seeds: list[Run], browser: webdriver.Chrome, tmp_path_factory: pytest.TempPathFactory) -> webdriver.Chrome:
+def opened(
+    seeds: list[Run], show_page: Callable[[Path], webdriver.Chrome], tmp_path_factory: pytest.TempPathFactory
+) -> webdriver.Chrome:
     out = tmp_path_factory.mktemp("page") / "report.html"
-    report([seeds[0].folder.parent], out=out, projections=("pca",))
-    browser.get_log("browser")
-    browser.get(out.as_uri())
-    WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.ready") == "true")
-    logged: list[dict[str, Any]] = browser.get_log("browser")
-    assert [entry for entry in logged if entry["level"] in ("SEVERE", "WARNING")] == []
-    return browser
+    return show_page(report([seeds[0].folder.parent], out=out, projections=("pca",)))
 
 
 def table(browser: webdriver.Chrome, selector: str) -> list[list[str]]:

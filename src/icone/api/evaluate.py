@@ -29,7 +29,7 @@ from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
 from icone.methods import method_class
 from icone.run import Run, replacing, write_json
 from icone.seeds import seed_folders
-from icone.terminal import Terminal, say
+from icone.terminal import Terminal, counted, say
 from icone.validation import check_arguments
 from icone.wording import all_in_user_terms
 
@@ -211,7 +211,7 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
         low, high = (100 * bound for bound in probe["interval"])
         sentences.append(
             f"Linear probe: balanced accuracy {100 * probe['balanced_accuracy']:.1f} %, 95 % interval {low:.1f} to "
-            f"{high:.1f} (bootstrap over {result['data']['test']} test samples)."
+            f"{high:.1f} (bootstrap over {counted(result['data']['test'], 'test sample')})."
         )
         counts = [f"{name} {n['train']}/{n['test']}" for name, n in probe["samples_per_class"].items()]
         more = f", … ({len(counts)} classes)" if len(counts) > CLASSES_LISTED else ""
@@ -222,7 +222,8 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
         low, high = probe["interval"]
         sentences.append(
             f"Ridge probe: R² {probe['r2']:.3f}, 95 % interval {low:.3f} to {high:.3f} (bootstrap over "
-            f"{result['data']['test']} test samples); mean absolute error {probe['mean_absolute_error']:.3g}."
+            f"{counted(result['data']['test'], 'test sample')}); mean absolute error "
+            f"{probe['mean_absolute_error']:.3g}."
         )
     if probe := measured.get("multilabel_probe"):
         per_label = probe["per_label"].items()

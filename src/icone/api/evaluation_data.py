@@ -23,7 +23,7 @@ from icone.data.sources.registry import check_splits
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.run import Run
-from icone.terminal import say
+from icone.terminal import counted, either, say
 
 EXTERNAL = "external"
 """The split of the samples of an external test set."""
@@ -178,7 +178,8 @@ def _note_shared(instances: dict[str, Any], dataset: Dataset, config: PretrainCo
     shared = [name for name, digest in _digests(dataset, config).items() if digest in trained_on]
     if not shared:
         return []
-    return [f"{len(shared)} test samples have the content of samples that the run was trained on, such as {shared[0]}"]
+    have = either(len(shared), "has the content of a sample", "have the content of samples")
+    return [f"{counted(len(shared), 'test sample')} {have} that the run was trained on, such as {shared[0]}"]
 
 
 def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console, *, moved: bool) -> None:
@@ -186,9 +187,11 @@ def _note_changes(instances: dict[str, Any], dataset: Dataset, console: Console,
     known = {*instances["ids"], *instances["test_ids"]}
     lost, gained = sorted(known.difference(dataset.ids)), set(dataset.ids) - known
     if lost and not moved:
-        say(console, f"note: {len(lost)} samples of the run are no longer there, such as {lost[0]}")
+        are = either(len(lost), "is", "are")
+        say(console, f"note: {counted(len(lost), 'sample')} of the run {are} no longer there, such as {lost[0]}")
     if gained:
-        say(console, f"note: {len(gained)} samples here took no part in the run and are measured too")
+        are = either(len(gained), "is", "are")
+        say(console, f"note: {counted(len(gained), 'sample')} here took no part in the run and {are} measured too")
 
 
 def _digests(dataset: Dataset, config: PretrainConfig) -> dict[str, str]:

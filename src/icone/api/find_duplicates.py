@@ -18,9 +18,9 @@ from icone.api.run_data import check_moved, open_run_data, with_moved_labels
 from icone.config import with_given
 from icone.data import Dataset
 from icone.errors import InputError
-from icone.evaluation.duplicates import Bits, find_near_duplicates, perceptual_hash
+from icone.evaluation.duplicates import Pictures, find_near_duplicates, small_picture
 from icone.run import Run, refuse_own_file, write_json
-from icone.terminal import Terminal
+from icone.terminal import Terminal, counted
 from icone.validation import check_arguments, check_target
 
 ROWS_SHOWN = 30
@@ -40,11 +40,11 @@ def find_duplicates(
     cache: str | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Pairs of samples that the encoder and a perceptual hash both take for the same, and samples far from all others.
+    """Pairs of samples whose features and pictures are both nearly the same, and samples far from all others.
 
     `data` says where the run's data is now, or gives it again where it was a Python object; so do `encoder` and
     `views`. With `out`, written there as JSON: `duplicates` (two samples with id, split and label; cosine of
-    standardised features; share of the hash that differs), `outliers` (id, distance to the nearest neighbours, modified
+    standardised features; correlation of the pictures), `outliers` (id, distance to the nearest neighbours, modified
     z-score) and `thresholds`. A pair with one sample in train and one in test flatters every score on the test part.
     """
     check_given(data=data)
@@ -65,9 +65,11 @@ def find_duplicates(
             check_moved(run, source, config, console)
         dataset = load_with_notes(source, config, frozen.preparation, console)
         if len(dataset) < 3:
-            raise InputError(f"{source.name} holds {len(dataset)} samples: near-duplicates and outliers need more")
+            raise InputError(
+                f"{source.name} holds {counted(len(dataset), 'sample')}: near-duplicates and outliers need more"
+            )
         features = extract_with_progress(frozen, dataset, console)
-        found = find_near_duplicates(features, _hashes(dataset))
+        found = find_near_duplicates(features, _pictures(dataset))
     labels = ["" if source.labels is None else source.labels[position] or "" for position in dataset.positions]
     splits = splits_of(run, dataset, is_own=True) or [""] * len(dataset)
     result = found.to_json(dataset.ids, splits, labels)
@@ -76,27 +78,27 @@ def find_duplicates(
     return result
 
 
-def _hashes(dataset: Dataset) -> Bits | None:
-    """The perceptual hash of every sample; None for points, which have no picture."""
+def _pictures(dataset: Dataset) -> Pictures | None:
+    """The small picture of every sample; None for points, which have none."""
     if dataset.preparation.spatial_dims == 0:
         return None
-    return np.stack([perceptual_hash(dataset.images_at(torch.tensor([row]))[0]) for row in range(len(dataset))])
+    return np.stack([small_picture(dataset.images_at(torch.tensor([row]))[0]) for row in range(len(dataset))])
 
 
 def duplicate_tables(result: dict[str, Any]) -> list[Table]:
     """The result of `find_duplicates` as tables for a terminal, none where nothing was found."""
     tables = []
     if result["duplicates"]:
-        table = Table(title=_title("near-duplicate pairs", result["duplicates"]), title_justify="left")
-        for column in ("sample", "sample", "cosine", "hash differs", ""):
+        table = Table(title=_title("near-duplicate pair", result["duplicates"]), title_justify="left")
+        for column in ("sample", "sample", "cosine of features", "correlation of pictures", ""):
             table.add_column(column)
         for pair in result["duplicates"][:ROWS_SHOWN]:
             first, second = pair["samples"]
-            shown = f"{pair['cosine']:.3f}", f"{100 * pair['hash_distance']:.0f} %"
+            shown = f"{pair['cosine']:.3f}", f"{pair['correlation']:.3f}"
             table.add_row(first["id"], second["id"], *shown, remark(first, second))
         tables.append(table)
     if result["outliers"]:
-        table = Table(title=_title("outliers", result["outliers"]), title_justify="left")
+        table = Table(title=_title("outlier", result["outliers"]), title_justify="left")
         for column in ("sample", "distance", "score"):
             table.add_column(column)
         for one in result["outliers"][:ROWS_SHOWN]:
@@ -113,4 +115,4 @@ def remark(first: dict[str, str], second: dict[str, str]) -> str:
 
 
 def _title(what: str, rows: list[Any]) -> str:
-    return f"{len(rows)} {what}" + (f", the first {ROWS_SHOWN}" if len(rows) > ROWS_SHOWN else "")
+    return counted(len(rows), what) + (f", the first {ROWS_SHOWN}" if len(rows) > ROWS_SHOWN else "")

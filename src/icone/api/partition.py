@@ -16,6 +16,7 @@ from icone.errors import InputError
 from icone.evaluation.assessment import Partition
 from icone.methods import method_class
 from icone.run import Run
+from icone.terminal import counted, either
 
 FEWEST_NUMBERS = 10
 """Labelled samples below which a regression says nothing."""
@@ -79,7 +80,9 @@ def _choose(
         train_groups = {groups[row] for row in parts[0]}
         kept = np.array([row for row in parts[1] if groups[row] not in train_groups], dtype=np.int64)
         if shared := len(parts[1]) - len(kept):
-            notes.append(f"{shared} test samples are left out, because samples of their group train the probes")
+            are, their = either(shared, "is", "are"), either(shared, "its", "their")
+            left_out = f"{counted(shared, 'test sample')} {are} left out"
+            notes.append(f"{left_out}, because samples of {their} group train the probes")
         if shared and not len(kept):
             why = (
                 f"no test sample is left: all {shared} are of groups whose samples train the probes, such as "
@@ -119,7 +122,9 @@ def _too_little(labels: np.ndarray, samples: EvaluationData) -> str:
     where = "the data" if samples.described is None else samples.described
     if samples.task == "classification":
         return f"{where} holds fewer than two classes{GEOMETRY_ONLY}"
-    return f"{where} holds {len(labels)} labels, and a probe needs {FEWEST_NUMBERS} that differ{GEOMETRY_ONLY}"
+    return (
+        f"{where} holds {counted(len(labels), 'label')}, and a probe needs {FEWEST_NUMBERS} that differ{GEOMETRY_ONLY}"
+    )
 
 
 def _parts(

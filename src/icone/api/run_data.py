@@ -14,7 +14,7 @@ from icone.config import PretrainConfig, is_object
 from icone.data import DIGEST_VERSION, DigestMemory, Source, cache_folder, open_source
 from icone.errors import InputError
 from icone.run import Run, remembered_objects
-from icone.terminal import say
+from icone.terminal import counted, either, say
 from icone.training.progress import ProgressBar
 from icone.validation import user_path
 
@@ -78,7 +78,8 @@ def check_moved(run: Run, source: Source, config: PretrainConfig, console: Conso
             "a CSV a column id can hold these names"
         )
     if lost := [name for name in names if name not in rows]:
-        say(console, f"note: {len(lost)} samples of the run are not in {source.name}, such as {lost[0]}")
+        are = either(len(lost), "is", "are")
+        say(console, f"note: {counted(len(lost), 'sample')} of the run {are} not in {source.name}, such as {lost[0]}")
     known = instances.get("digests", {}) if instances.get("digest_version") == DIGEST_VERSION else {}
     compared = [name for name in found if name in known]
     memory = DigestMemory(cache_folder(config.cache) if source.is_cacheable else None, source.name)
@@ -88,8 +89,9 @@ def check_moved(run: Run, source: Source, config: PretrainConfig, console: Conso
     memory.save()
     changed = [name for name, digest in zip(compared, digests, strict=True) if digest != known[name]]
     if changed:
+        have = either(len(changed), "has", "have")
         say(
             console,
-            f"note: {len(changed)} samples have another content than those the run was trained on, such as "
+            f"note: {counted(len(changed), 'sample')} {have} another content than when the run was trained, such as "
             f"{changed[0]}: what follows is not about the run's own data",
         )

@@ -76,9 +76,11 @@ def finetune_sentences(result: dict[str, Any]) -> list[str]:
         is_better = found["difference"] >= NOTICEABLE and found["low"] > 0
         is_worse = found["difference"] <= -NOTICEABLE and found["high"] < 0
         word = "better than" if is_better else "worse than" if is_worse else "not told apart from"
-        low, high = (metric.text(found[bound]) for bound in ("low", "high"))
+        value, low, high = (metric.signed(found[key]) for key in ("difference", "low", "high"))
         other = {"probe": "the linear probe", "from_scratch": "the same network from scratch"}[name]
-        sentences.append(f"Fine-tuned is {word} {other}: {score} differs by {low} to {high}{unit}.")
+        sentences.append(
+            f"Fine-tuned is {word} {other}: {score} differs by {value}{unit}, 95 % interval {low} to {high}."
+        )
     return sentences
 
 
@@ -91,7 +93,7 @@ def pretraining_summary(run: Run) -> list[str]:
     history = run.history
     lines = [
         f"done: {run.folder}",
-        _line("time", f"{_trained(history)} of training, {counted(len(history), 'epoch')}"),
+        _line("time", f"{trained_time(history)} of training, {counted(len(history), 'epoch')}"),
     ]
     first, last = history[0], history[-1]
     before = f", {first['loss']:.3f} in the first epoch" if len(history) > 1 else ""
@@ -111,7 +113,7 @@ def summary_of_many(runs: Sequence[Run]) -> list[str]:
         history = run.history
         ranks = [row["geometry"] for row in history if "geometry" in row]
         rank = f"  RankMe {format_rank(ranks[-1])}" if ranks else ""
-        lines.append(f"{run.folder.name}: {_trained(history)}  loss {history[-1]['loss']:.3f}{rank}")
+        lines.append(f"{run.folder.name}: {trained_time(history)}  loss {history[-1]['loss']:.3f}{rank}")
     if len(runs) > 1 and len(group_seeds(runs)) == 1:
         return [*lines, *_next([_icone(verb, runs[0].folder.parent) for verb in ("evaluate", "report")])]
     return [*lines, *_next([_icone("report", *(run.folder for run in runs))])]
@@ -119,7 +121,7 @@ def summary_of_many(runs: Sequence[Run]) -> list[str]:
 
 def finetuning_summary(folder: Path, history: Sequence[dict[str, Any]]) -> list[str]:
     """The time of a fine-tuning, of all its networks, and the next commands; its scores are in a table."""
-    time = _line("time", f"{_trained(history)} of training, {counted(len(history), 'epoch')}")
+    time = _line("time", f"{trained_time(history)} of training, {counted(len(history), 'epoch')}")
     return [f"done: {folder}", time, *_next([_icone("report", folder), _icone("predict", folder) + " FOLDER"])]
 
 
@@ -148,7 +150,7 @@ def _measured(run: Run, rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _trained(history: Sequence[dict[str, Any]]) -> str:
+def trained_time(history: Sequence[dict[str, Any]]) -> str:
     """The time of all epochs, with what was measured after them; that of earlier parts of a resumed run counts."""
     return format_seconds(sum(row.get("seconds", 0.0) + row.get("probe_seconds", 0.0) for row in history))
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from icone.cli.flags import ConfigFlags, LabelFlags, Verb, settings_of
 from icone.config import DataConfig, EncoderConfig, FinetuneConfig, PretrainConfig
 from icone.errors import InputError
-from icone.terminal import Terminal, say
+from icone.terminal import Terminal, counted, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
     json: bool = False
     """Print it as JSON."""
     duplicates: bool = False
-    """List near-duplicates and outliers among the samples of a run, by its encoder and a perceptual hash."""
+    """List near-duplicates and outliers among the samples of a run, by its encoder and their pictures."""
     data: str | None = None
     """With --duplicates: where the run's data lies now, if it was moved."""
     device: str = "auto"
@@ -111,8 +111,9 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
             return
         for table in duplicate_tables(result):
             console.print(table)
-        pairs, outliers = len(result["duplicates"]), len(result["outliers"])
-        say(console, f"{pairs} near-duplicate pairs and {outliers} outliers among {result['samples']} samples")
+        pairs = counted(len(result["duplicates"]), "near-duplicate pair")
+        outliers = counted(len(result["outliers"]), "outlier")
+        say(console, f"{pairs} and {outliers} among {counted(result['samples'], 'sample')}")
 
 
 @dataclass(frozen=True, kw_only=True)

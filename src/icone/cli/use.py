@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 
 from icone.cli.flags import InferenceFlags, RunDataFlags, Verb, settings_of
-from icone.terminal import say
+from icone.terminal import counted, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,12 @@ class Embed(RunDataFlags, InferenceFlags):
         replaced = "; the file that was there is replaced (--out chooses another)" if out.exists() else ""
         table = embed(self.run_folder, **settings_of(self, "run_folder") | {"out": out}, console=console)
         features = table.filter(regex=r"^f\d+$").shape[1]
-        what = "feature maps" if self.dense else f"embeddings of {features} features"
+        what = "feature maps" if self.dense else f"embeddings of {counted(features, 'feature')}"
         if out.suffix == ".zarr":
-            say(console, f"wrote a map of the features of {len(table)} tiles to {out}, and a picture of it beside it")
+            say(
+                console,
+                f"wrote a map of the features of {counted(len(table), 'tile')} to {out}, and a picture of it beside it",
+            )
             return
         also = [column for column in ("label", "group", "split") if column in table]
         say(

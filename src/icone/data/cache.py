@@ -26,7 +26,7 @@ from icone.data.formats.npy import CheckedRows, write_rows
 from icone.data.memory import GB
 from icone.errors import InputError, one_line
 from icone.files import TEMPORARY, read_sealed, replace_file, write_sealed
-from icone.terminal import say
+from icone.terminal import counted, say
 from icone.validation import user_path
 
 Say = Callable[[str], None]
@@ -267,9 +267,9 @@ def upkeep(setting: str, console: Console, *, check: bool = False, clear: bool =
         left = cache.clear()
         tell(f"deleted {total:.2f} GB in {folder}")
         if left:
-            tell(f"note: {left} files could not be deleted; they belong to another user")
+            tell(f"note: {counted(left, 'file')} of another user could not be deleted")
     if hidden := cache.unreadable():
-        tell(f"note: {hidden} entries belong to another user and cannot be read; they are passed over")
+        tell(f"note: entries of another user, which cannot be read, are passed over: {hidden}")
 
 
 def _table(entries: list[Entry]) -> Table:

@@ -17,6 +17,7 @@ from icone.data.sources.base import Array, Sample, Source
 from icone.data.sources.folder import mixed_dimensions
 from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError, one_line
+from icone.terminal import either
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is done, samples done, total), as `icone.training.progress.ProgressBar` is."""
@@ -94,7 +95,9 @@ def inspect_source(
             if progress is not None:
                 progress("looking at the samples", len(facts) + len(problems), len(chosen))
     if problems and not config.skip_unreadable:
-        others = f" ({len(problems) - 1} more of {len(chosen)} samples have problems)"
+        others = (
+            f" ({len(problems) - 1} more of {len(chosen)} samples {either(len(problems) - 1, 'has', 'have')} problems)"
+        )
         raise InputError(
             f"{problems[0].reason}{others if len(problems) > 1 else ''}; "
             "mend or remove it, or go on without such samples: --skip-unreadable"

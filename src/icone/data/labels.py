@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from icone.data.formats.registry import suffix_of
 from icone.data.targets import join_columns
 from icone.errors import InputError, printable
+from icone.terminal import counted, either
 from icone.validation import meant_path, user_path
 
 ID_COLUMNS = ("id", "path", "file", "filename", "image", "name")
@@ -105,14 +106,16 @@ def _rows_by_id(where: str, names: Sequence[str], ids: Sequence[str]) -> _Found:
     if ambiguous or (unknown and len(unknown) == len(names)):
         listed = ambiguous or unknown
         way_out = "remove these rows or write whole ids" if ambiguous else "is it the table of these files?"
+        are = either(len(listed), "is", "are")
         raise InputError(
-            f"{where} labels {len(listed)} samples that are not in the data, or there more than once "
+            f"{where} labels {counted(len(listed), 'sample')} that {are} not in the data, or there more than once "
             f"({_examples(listed)}); the data has ids such as {_examples(ids)}: {way_out}"
         )
     if not names:
-        raise InputError(f"{where} has no row for any of the {len(ids)} samples ({_examples(ids)})")
-    others = f"{len(unknown)} rows of {where} name samples that are not in the data, such as {_examples(unknown[:1])}"
-    return _Found(samples, [others] if unknown else [])
+        raise InputError(f"{where} has no row for any of the {counted(len(ids), 'sample')} ({_examples(ids)})")
+    names_samples = either(len(unknown), "names a sample that is", "name samples that are")
+    others = f"{counted(len(unknown), 'row')} of {where} {names_samples} not in the data"
+    return _Found(samples, [f"{others}, such as {_examples(unknown[:1])}"] if unknown else [])
 
 
 def _of_samples(

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from icone.data.formats.registry import suffix_of
 from icone.data.labels import SPLITS
+from icone.terminal import either
 
 Found = TypeVar("Found")
 FOLDER_SPLITS = SPLITS | {"imagestr": "train", "imagests": "test"}
@@ -133,9 +134,9 @@ def mask_notes(ids: Sequence[str]) -> Iterator[str]:
     last = re.search(r"[_\-. ]?[^_\-. ]*$", stem)
     inside = next((part for part in folder.split("/") if part.lower() in MASK_FOLDERS), "")
     pattern = f"*{last[0] if last else ''}{suffix_of(file)}" if is_named else inside
+    are = either(len(masks), "is a segmentation by its name", "are segmentations by their names")
     yield (
-        f"{len(masks):,} of {len(ids):,} samples are segmentations by their names, such as {masks[0]}: "
-        f'--exclude="{pattern}" leaves such files out'
+        f'{len(masks):,} of {len(ids):,} samples {are}, such as {masks[0]}: --exclude="{pattern}" leaves such files out'
     )
 
 

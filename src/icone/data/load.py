@@ -46,6 +46,7 @@ from icone.data.summary import Summary, summarise
 from icone.data.targets import suggested_groups
 from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError
+from icone.terminal import counted, either
 from icone.wording import in_user_terms
 
 Report = Callable[[str], None]
@@ -182,7 +183,8 @@ def load_for_inference(
     _check_matches(source, facts, preparation)
     silent = sum(fact.spacing is None for fact in facts)
     if report is not None and preparation.needs_spacing and silent:
-        report(f"{silent} of {len(facts)} samples do not say their spacing: their voxels are taken for cubes")
+        say = either(silent, "does not say its spacing: its", "do not say their spacing: their")
+        report(f"{silent} of {counted(len(facts), 'sample')} {say} voxels are taken for cubes")
     if report is not None:
         for note in range_notes(source, facts, preparation):
             report(note)
@@ -351,8 +353,8 @@ def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int 
         notes.append(f"classes subsampled by {config.imbalance:g}: {', '.join(names[c] for c in minority)}")
     if len(train) < fewest:
         raise InputError(
-            f"{source.name} leaves {len(train)} of {len(source)} samples to train on, but instances are told "
-            "apart from one another: give at least 2"
+            f"{source.name} leaves {len(train)} of {counted(len(source), 'sample')} to train on, but instances are "
+            "told apart from one another: give at least 2"
         )
     if len(train) < 2:
         notes.append("there is one sample, and `icone pretrain` needs at least 2; --tiles cuts a huge one into many")
@@ -368,8 +370,9 @@ def _group_notes(source: Source, train: Integers, test: Integers, config: DataCo
     trained_on = {source.groups[position] for position in train} - {None}
     shared = [position for position in test if source.groups[position] in trained_on]
     if shared:
+        are = either(len(shared), "is of a group that is", "are of groups that are")
         yield (
-            f"{len(shared)} of {len(test)} test samples are of groups that are trained on too, such as "
+            f"{len(shared)} of {counted(len(test), 'test sample')} {are} trained on too, such as "
             f"{source.groups[shared[0]]}: probes leave them out"
         )
 
@@ -382,11 +385,13 @@ def _notes(
     preparation: Preparation,
     config: PretrainConfig,
 ) -> list[str]:
-    notes = [*source.notes, *source.label_notes, *guess_notes(source, facts, preparation), *window_notes(facts, config)]
+    guessed = guess_notes(source, facts, preparation, is_size_given=config.size is not None)
+    notes = [*source.notes, *source.label_notes, *guessed, *window_notes(facts, config)]
     if isinstance(source, FolderFiles) and source.labels is None and (tables := sorted(source.folder.glob("*.csv"))):
         notes.append(f"labels may be in {tables[0].name}: --labels={shlex.quote(str(tables[0]))} reads them")
     if isinstance(source, FolderFiles) and source.labels is not None and config.labels is None:
-        notes.append(f"the {len(source_classes(source))} subfolders are taken as classes")
+        classes = len(source_classes(source))
+        notes.append(f"the {counted(classes, 'subfolder')} {either(classes, 'is', 'are')} taken as classes")
     if (
         preparation.spatial_dims == 2
         and preparation.channels == 3

@@ -13,6 +13,7 @@ from icone.data.layouts import mask_notes
 from icone.data.prepare import MIN_CONTRAST, Preparation
 from icone.data.sources.base import Source
 from icone.data.summary import scales_of, without_numbers
+from icone.terminal import counted, either
 
 MUCH_SMALLER = 0.5
 """An axis that shrinks below this share loses details that a person would still see."""
@@ -26,15 +27,20 @@ MOSTLY_ABOVE = 0.5
 """Share of values above a run's range from which on samples do not belong to it."""
 
 
-def guess_notes(source: Source, facts: Sequence[Facts], preparation: Preparation) -> list[str]:
-    """Sentences about what was guessed when files were read, and about sizes, spacings and types that differ."""
+def guess_notes(
+    source: Source, facts: Sequence[Facts], preparation: Preparation, *, is_size_given: bool = False
+) -> list[str]:
+    """Sentences about what was guessed when files were read, and about sizes, spacings and types that differ.
+
+    Who gives the size knows that samples are enlarged to it.
+    """
     return [
         *_reader_notes(source, facts),
         *mask_notes(source.ids),
         *_name_notes(source, facts),
         *_type_notes(source, facts, preparation),
         *_scale_notes(facts, preparation),
-        *_size_notes(facts, preparation),
+        *_size_notes(facts, preparation, is_size_given),
         *_spacing_notes(facts, preparation),
     ]
 
@@ -50,7 +56,8 @@ def crop_notes(facts: Sequence[Facts], preparation: Preparation, overlap: float)
     )
     small = [any(n < edge for n, edge in zip(shape, preparation.size, strict=True)) for shape in shapes]
     if any(small):
-        yield f"{sum(small)} of {len(small)} samples are smaller than a crop along an axis, and are padded with 0 there"
+        are = f"{sum(small)} of {counted(len(small), 'sample')} {either(sum(small), 'is', 'are')}"
+        yield f"{are} smaller than a crop along an axis, and padded with 0 there"
     uneven = [f.spacing for f in facts if f.spacing and max(f.spacing) > SAME_SPACING * min(f.spacing)]
     if uneven and preparation.spacing is None and preparation.spatial_dims == 3:
         yield (
@@ -85,12 +92,17 @@ def _scale_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[s
     axes = ", ".join(
         f"axis {axis + 1} by {1 / scale:.1f}" for axis, scale in enumerate(strongest) if scale < MUCH_SMALLER
     )
-    which = "samples" if shrinking.all() else f"{shrinking.sum():,} of {len(facts):,} samples"
+    count = int(shrinking.sum())
+    which = (
+        "samples shrink"
+        if shrinking.all()
+        else f"{count:,} of {len(facts):,} samples {either(count, 'shrinks', 'shrink')}"
+    )
     way_out = "a larger --size keeps them" if preparation.spacing is None else "a smaller --spacing keeps them"
-    yield f"{which} shrink by more than 2 ({axes}): small structures are lost; {way_out}"
+    yield f"{which} by more than 2 ({axes}): small structures are lost; {way_out}"
 
 
-def _size_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[str]:
+def _size_notes(facts: Sequence[Facts], preparation: Preparation, is_given: bool) -> Iterator[str]:
     """Whether samples are enlarged, or cut because --spacing leaves them larger than the size."""
     if not preparation.spatial_dims or preparation.crops:
         return
@@ -100,12 +112,13 @@ def _size_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator[st
         cut = sum(edge > target for edge in edges)
         if cut:
             yield (
-                f"{cut:,} of {len(facts):,} samples are larger than {target} voxels of {preparation.spacing:g} mm, and "
-                f"only their middle is used; --size={max(edges)} keeps all of them whole, --crop={target} takes crops"
+                f"{cut:,} of {counted(len(facts), 'sample')} {either(cut, 'is', 'are')} larger than {target} voxels of "
+                f"{preparation.spacing:g} mm, and only {either(cut, 'its', 'their')} middle is used; "
+                f"--size={max(edges)} keeps all of them whole, --crop={target} takes crops"
             )
         return
     largest = max(max(fact.shape[1:]) for fact in facts)
-    if largest < target and (scales_of(facts, preparation) > 1 - 0.5 / target).all():
+    if not is_given and largest < target and (scales_of(facts, preparation) > 1 - 0.5 / target).all():
         yield f"samples are enlarged from {largest} to {target}; --size={largest} keeps their size"
 
 
@@ -146,7 +159,8 @@ def _spacing_notes(facts: Sequence[Facts], preparation: Preparation) -> Iterator
     if not len(known) or preparation.spacing is not None:
         return
     if len(known) < len(facts):
-        yield f"{len(facts) - len(known)} of {len(facts)} samples do not say their spacing"
+        silent = len(facts) - len(known)
+        yield f"{silent} of {len(facts)} samples {either(silent, 'does not say its', 'do not say their')} spacing"
     low, high = known.min(axis=0), known.max(axis=0)
     if (high / low).max() > SAME_SPACING:
         axis = int((high / low).argmax())

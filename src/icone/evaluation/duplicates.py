@@ -1,8 +1,9 @@
-"""Near-duplicates and outliers among samples: by features, and by a perceptual hash of the prepared samples.
+"""Near-duplicates and outliers among samples: by features, and by the pictures of the prepared samples.
 
 A pair counts as a near-duplicate where two independent signs agree: the encoder has the two among each other's nearest
-neighbours with almost the same features, and their hashes differ in few bits. An encoder alone unites what looks alike
-to it, and a hash alone what has the same coarse shape; both together are rarely wrong.
+neighbours with almost the same features, and their pictures, made small, are nearly the same. An encoder alone unites
+what looks alike to it. How alike pictures must be depends on the samples: digits on a black ground are all much alike,
+photographs are not. A copy is therefore one that is far nearer than the nearest other picture usually is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -23,14 +23,22 @@ from icone.evaluation.inputs import Features, FloatArray
 NEIGHBOURS = 5
 COSINE = 0.9
 """Least cosine between the standardised features of a pair."""
-HASH_SHARE = 0.1
-"""Largest share of the bits of two hashes that differ; unrelated pictures differ in about half, or less where a common
-background decides some of them."""
+CLOSER = 10
+"""How many times nearer than the nearest other picture usually is a near-duplicate must be."""
+COPY, MOST_DIFFERENT = 0.002, 0.04
+"""1 − correlation of two pictures: below the first they are copies in any set, above the second in none. Weak noise and
+compression of good quality stay below the first; a shift by a sixtieth of the edge is about at half of the second.
+docs/decisions/near-duplicates.md has the measurements."""
+ASKED = 1000
+"""Samples, spread over all, whose nearest other picture says what is usual."""
 CUTOFF = 3.5
 """Modified z-score beyond which a distance is an outlier (Iglewicz and Hoaglin 1993)."""
-HASH_EDGE = 8
+UNIFORM = 1e-6
+"""Length per cell below which the rest of a picture without its mean is rounding."""
+CELLS = {2: 16, 3: 8}
+"""Cells along an edge of the small picture of an image and of a volume."""
 
-Bits = npt.NDArray[np.bool_]
+Pictures = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,8 @@ class Pair:
     first: int
     second: int
     cosine: float
-    hash_distance: float
-    """Share of the bits of their hashes that differ."""
+    correlation: float
+    """Of their small pictures."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ class Found:
 
     duplicates: list[Pair]
     outliers: list[Outlier]
+    least_correlation: float | None = None
+    """What the pictures of a pair had to reach in this set; None without pictures."""
 
     def to_json(self, ids: Sequence[str], splits: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
         """Plain data with what is known about the samples."""
@@ -71,38 +81,64 @@ class Found:
         return {
             "samples": len(ids),
             "duplicates": [
-                {"samples": [sample(p.first), sample(p.second)], "cosine": p.cosine, "hash_distance": p.hash_distance}
+                {"samples": [sample(p.first), sample(p.second)], "cosine": p.cosine, "correlation": p.correlation}
                 for p in self.duplicates
             ],
             "outliers": [{**sample(o.row), "distance": o.distance, "score": o.score} for o in self.outliers],
-            "thresholds": {"cosine": COSINE, "hash_distance": HASH_SHARE, "score": CUTOFF, "neighbours": NEIGHBOURS},
+            "thresholds": {
+                "cosine": COSINE,
+                "correlation": self.least_correlation,
+                "score": CUTOFF,
+                "neighbours": NEIGHBOURS,
+            },
         }
 
 
-def perceptual_hash(image: Tensor) -> Bits:
-    """The difference hash of a prepared sample (C, *size): 128 bits of an image, 384 of a volume's centre slices.
+def small_picture(image: Tensor) -> Pictures:
+    """The small gray picture of a prepared sample (C, *size) as a vector of mean 0 and length 1; 0 where it is uniform.
 
-    The mean of the channels is reduced to 9 x 9 by area; a bit says whether a cell is brighter than its left
-    neighbour, or than the one above. Brightness, contrast, size and compression hardly change it.
+    The mean of the channels is reduced by area to 16 x 16 cells, of a volume 8 x 8 x 8, or fewer where it has fewer
+    pixels. The product of two such vectors is the correlation of the pictures, which brightness and contrast do not
+    change, and noise and compression hardly.
 
-    >>> perceptual_hash(torch.rand(3, 32, 32)).shape, perceptual_hash(torch.rand(1, 16, 16, 16)).shape
-    ((128,), (384,))
+    >>> import torch
+    >>> small_picture(torch.rand(3, 32, 32)).shape, small_picture(torch.rand(1, 16, 16, 6)).shape
+    ((256,), (384,))
     """
     gray = image.float().mean(dim=0)
-    planes = [gray] if gray.dim() == 2 else [gray.select(axis, gray.shape[axis] // 2) for axis in range(3)]
-    bits = []
-    for plane in planes:
-        cells = F.interpolate(plane[None, None], size=(HASH_EDGE + 1, HASH_EDGE + 1), mode="area")[0, 0]
-        bits += [(cells[1:, 1:] > cells[1:, :-1]).flatten(), (cells[1:, 1:] > cells[:-1, 1:]).flatten()]
-    hashed: Bits = torch.cat(bits).numpy()
-    return hashed
+    cells = [min(CELLS[gray.dim()], edge) for edge in gray.shape]
+    values = F.interpolate(gray[None, None], size=cells, mode="area").flatten().double().numpy()
+    values = values - values.mean()
+    length = float(np.linalg.norm(values))
+    unit = values / length if length > UNIFORM * len(values) else np.zeros_like(values)
+    return np.asarray(unit, np.float32)
 
 
-def find_near_duplicates(x: Features, hashes: Bits | None) -> Found:
-    """Near-duplicates and outliers by features (N, d) and hashes (N, bits); without hashes outliers only."""
+def find_near_duplicates(x: Features, pictures: Pictures | None) -> Found:
+    """Near-duplicates and outliers by features (N, d) and small pictures (N, cells); without these outliers only."""
     features = standardize(x)
     outliers = _outliers(features)
-    return Found([] if hashes is None else _pairs(features, hashes), outliers)
+    if pictures is None:
+        return Found([], outliers)
+    least = least_correlation(pictures)
+    return Found(_pairs(features, pictures, least), outliers, least)
+
+
+def least_correlation(pictures: Pictures) -> float:
+    """What the correlation of a pair must reach in this set of small pictures (N, cells).
+
+    The distance 1 − correlation to the nearest other picture that is no copy has a median; a tenth of it is the limit.
+    """
+    rows = np.unique(np.linspace(0, len(pictures) - 1, ASKED).round().astype(np.int64))
+    nearest = []
+    for part in np.array_split(rows, -(-len(rows) // 100)):
+        distances = 1 - pictures[part] @ pictures.T
+        distances[np.arange(len(part)), part] = np.inf
+        nearest.append(np.where(distances < COPY, np.inf, distances).min(axis=1))
+    known = np.concatenate(nearest)
+    known = known[np.isfinite(known)]
+    usual = float(np.median(known)) if len(known) else 0.0
+    return 1 - min(max(usual / CLOSER, COPY), MOST_DIFFERENT)
 
 
 def _neighbours(features: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int64]]:
@@ -114,17 +150,17 @@ def _neighbours(features: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int64]
     return distances.astype(np.float64), rows.astype(np.int64)
 
 
-def _pairs(features: FloatArray, hashes: Bits) -> list[Pair]:
+def _pairs(features: FloatArray, pictures: Pictures, least: float) -> list[Pair]:
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     unit = features / np.where(norms == 0, 1, norms)
     rows = _neighbours(unit)[1]  # on the sphere, the nearest are those of the largest cosine
     both = np.stack([np.repeat(np.arange(len(rows)), rows.shape[1]), rows.ravel()], axis=1)
     candidates = np.unique(np.sort(both, axis=1), axis=0)
     cosines = np.einsum("ij,ij->i", unit[candidates[:, 0]], unit[candidates[:, 1]])
-    differing = (hashes[candidates[:, 0]] != hashes[candidates[:, 1]]).mean(axis=1)
-    agreed = np.flatnonzero((cosines >= COSINE) & (differing <= HASH_SHARE))
-    pairs = [Pair(int(candidates[i, 0]), int(candidates[i, 1]), float(cosines[i]), float(differing[i])) for i in agreed]
-    return sorted(pairs, key=lambda pair: (-pair.cosine, pair.first, pair.second))
+    alike = np.einsum("ij,ij->i", pictures[candidates[:, 0]], pictures[candidates[:, 1]])
+    agreed = np.flatnonzero((cosines >= COSINE) & (alike >= least))
+    pairs = [Pair(int(candidates[i, 0]), int(candidates[i, 1]), float(cosines[i]), float(alike[i])) for i in agreed]
+    return sorted(pairs, key=lambda pair: (-round(pair.correlation, 5), pair.first, pair.second))
 
 
 def _outliers(features: FloatArray) -> list[Outlier]:

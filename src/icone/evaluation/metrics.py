@@ -78,8 +78,6 @@ class Metric:
     over epochs."""
     from_zero: bool = False
     """Whether charts begin at 0."""
-    grows: bool = False
-    """Whether it grows with the number of samples, which its charts then name."""
     probe: str = ""
     """The probe whose `score` it is; empty for other metrics."""
     score: str = "balanced_accuracy"
@@ -102,6 +100,16 @@ class Metric:
         return f"{self.short} (%)" if self.percent else self.short
 
     @property
+    def live_axis(self) -> str:
+        """The title of its chart over epochs.
+
+        What is measured while training, on random views of few samples, is called live: its values are others than
+        those of the evaluation. The cosine of anchors is that of all anchors, and has no other value.
+        """
+        is_live = self.measure is not None or self.name.startswith("live_")
+        return f"live {self.axis}" if is_live else self.axis
+
+    @property
     def scale(self) -> int:
         """By what a value is multiplied to be written."""
         return 100 if self.percent else 1
@@ -109,6 +117,15 @@ class Metric:
     def text(self, value: float) -> str:
         """A value as tables write it."""
         return f"{self.scale * value:.{self.digits}f}"
+
+    def signed(self, difference: float) -> str:
+        """A difference of two values with its sign; one that is written as 0 has none.
+
+        >>> METRICS["knn_5"].signed(0.0125), METRICS["knn_5"].signed(-0.085), METRICS["knn_5"].signed(-0.0004)
+        ('+1.2', '-8.5', '0.0')
+        """
+        text = f"{self.scale * difference:+.{self.digits}f}"
+        return text if float(text) else text[1:]
 
     def mean_text(self, values: Sequence[float]) -> str:
         """The mean of several runs ± their standard deviation (that of a sample, with n − 1); of one run its value.
@@ -196,12 +213,12 @@ METRICS: dict[str, Metric] = {
             name="rankme", title="RankMe", better="higher", shown=("evaluation", "training"), from_zero=True,
             explanation="How many directions the features use: the exponential of the entropy of their singular values "
             "(Garrido et al. 2023). Near 1 is a collapse.",
-            grows=True, measure=lambda e: geometry.rankme(e.standardized),
+            measure=lambda e: geometry.rankme(e.standardized),
         ),
         Metric(
             name="variance_rank", title="directions that hold the variance", better="higher",
             explanation="The same for the variance, the squares of the singular values: stricter than RankMe.",
-            shown=("evaluation", "training"), from_zero=True, grows=True,
+            shown=("evaluation", "training"), from_zero=True,
             measure=lambda e: geometry.variance_rank(e.standardized),
         ),
         Metric(

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from icone.evaluation.comparison import RELEVANT, Difference
 from icone.evaluation.metrics import METRICS, UNTRAINED, Metric, sentence_case
 from icone.evaluation.recognition import Recognition
+from icone.terminal import counted
 from icone.wording import in_user_terms
 
 State = Literal["collapsed", "worse than untrained", "no better than untrained", "learned", "unclear"]
@@ -68,7 +69,7 @@ HEADLINES: dict[State, str] = {
     "collapsed": "The features have collapsed",
     "worse than untrained": "Training made the features worse than those of the untrained encoder",
     "no better than untrained": "The features are no better than those of the untrained encoder",
-    "learned": "The encoder has learned: its features are better than before training",
+    "learned": "The encoder has learned",
     "unclear": "It is unclear whether training helped",
 }
 ADVICE: dict[State, str] = {
@@ -126,8 +127,8 @@ def judge(
     'learned'
     >>> judge(good).headline
     'It is unclear whether training helped: the untrained encoder was not measured.'
-    >>> judge({"rankme": 1.3, "rank_limit": 384, "mean_cosine": 1.0, "first_component": 0.99}, good).headline
-    'The features have collapsed: different samples get nearly the same features.'
+    >>> judge({"rankme": 1.3, "rank_limit": 384, "mean_cosine": 0.7, "first_component": 0.99}, good).headline
+    'The features have collapsed: they use 1.3 of 384 directions.'
     """
     probes = probes or {}
     obstacle = obstacle or (NOT_MEASURED if before is None else "")
@@ -167,13 +168,12 @@ def lasting(former: Verdict | None, verdict: Verdict) -> State | None:
 
 def _collapse(after: Metrics, before: Metrics | None, probes: Mapping[str, Difference]) -> str:
     """What shows that the features have collapsed, or nothing."""
-    same = "different samples get nearly the same features"
     if 1 - after["mean_cosine"] < IDENTICAL:
-        return same
+        return "different samples get nearly the same features"
     if any(difference.better for difference in probes.values()):  # few directions from which more is read: a summary
         return ""
     if _fewer(after, COLLAPSED_SHARE, COLLAPSED_RANK):
-        return same
+        return f"they use {after['rankme']:.1f} of {counted(round(after['rank_limit']), 'direction')}"
     now, then = _recognition(after), _recognition(before or {})
     if now is not None and then is not None and now.lost(then):
         return "training has lost what told samples apart"
@@ -189,14 +189,15 @@ def _by_labels(probes: Mapping[str, Difference]) -> tuple[State, str, str]:
     if better and (worse or any(d.value <= -RELEVANT for d in differences)):
         return "unclear", "the probes disagree", ADVICE["worse than untrained"]
     if better:
-        return "learned", "", ""
+        return "learned", "its features are better than before training", ""
     if worse:
         return "worse than untrained", "", ""
     if all(d.high < RELEVANT for d in differences):
-        return "no better than untrained", "", ""
-    few = min(d.samples for d in differences)
-    advice = "Hold out more samples with labels (--test-fraction), or train longer for a larger difference."
-    return "unclear", f"{few} test samples cannot show a difference as small as this one", advice
+        gain = f"{100 * RELEVANT:.0f} points" if METRICS[next(iter(probes))].percent else f"{RELEVANT:g}"
+        return "no better than untrained", f"a gain of {gain} or more is ruled out", ""
+    few = counted(min(d.samples for d in differences), "test sample")
+    advice = "Test with more labelled samples (--test-fraction holds them out), or train longer."
+    return "unclear", f"with {few}, what the probes gained or lost may be chance", advice
 
 
 def _without_labels(after: Metrics, before: Metrics) -> tuple[State, str, str]:
@@ -207,18 +208,20 @@ def _without_labels(after: Metrics, before: Metrics) -> tuple[State, str, str]:
     if now is None or then is None:
         return "unclear", "there are no labels, and no random views were compared", with_labels
     if now.beats(then) and left >= KEPT_RANK:
-        return "learned", "", ""
+        return "learned", "views of a sample are recognised more often than before training", ""
     if now.beats(then):
         reason = "views of a sample are recognised better, but the features lost more than half of their RankMe"
         return "unclear", reason, with_labels
-    if then.beats(now) or left < LOST_RANK:
-        return "worse than untrained", "", with_labels
+    if then.beats(now):
+        return "worse than untrained", "views of a sample are recognised less often", with_labels
+    if left < LOST_RANK:
+        return "worse than untrained", f"only {100 * left:.0f} % of their RankMe is left", with_labels
     if left < KEPT_RANK:
         return "unclear", "views are recognised as before, but with less than half of the RankMe", with_labels
     if now.share < RECOGNISED:
         reason = "random views as strong as these tell samples apart no better and no worse than before"
         return "unclear", reason, f"{with_labels} Else train longer, or with weaker views (a crop may lose the object)."
-    return "no better than untrained", "", with_labels
+    return "no better than untrained", "views of a sample are recognised as often as before", with_labels
 
 
 def _fewer(metrics: Metrics, share: float, rank: float) -> bool:
@@ -252,17 +255,16 @@ def _evidence(after: Metrics, before: Metrics | None, probes: Mapping[str, Diffe
 
 def _sentence(metric: Metric, d: Difference) -> str:
     """What a probe says about training, in the unit of its metric."""
-    scale, unit, points, digits = (100, " %", " points", 1) if metric.percent else (1, "", "", metric.digits)
-    value, low, high = (scale * x for x in (d.value, d.low, d.high))
+    unit, points = (" %", " points") if metric.percent else ("", "")
+    value, low, high = (metric.signed(x) for x in (d.value, d.low, d.high))
     before, after = (
-        f"{scale * score:.{digits}f}{unit}{' (no better than the mean)' if score < d.floor else ''}"
+        f"{metric.text(score)}{unit}{' (no better than the mean)' if score < d.floor else ''}"
         for score in (d.before, d.after)
     )
-    counted = "below 0 counted as 0: " if min(d.before, d.after) < d.floor else ""
+    floored = "below 0 counted as 0: " if min(d.before, d.after) < d.floor else ""
     return (
         f"{sentence_case(metric.short)}: {before} before training, {after} after "
-        f"({counted}{value:+.{digits}f}{points}, between {low:+.{digits}f} and {high:+.{digits}f}; "
-        f"{d.samples} test samples)."
+        f"({floored}{value}{points}, 95 % interval {low} to {high}; {counted(d.samples, 'test sample')})."
     )
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from icone.data import grouped_split, stratified_split
 from icone.evaluation.assessment import Partition
+from icone.terminal import counted, either
 
 Rows = npt.NDArray[np.int64]
 USUAL_FRACTION = 0.2
@@ -30,11 +31,11 @@ def hold_out(
     """
     own = _assigned_val(partition, assigned)
     if len(own):
-        return partition.train, own, f"{len(own)} samples that the column split calls val decide when to stop"
+        return partition.train, own, f"the column split says when to stop: {counted(len(own), 'sample')} of val"
     nothing = partition.train, partition.train[:0], "no part is held out to decide when to stop: all epochs are trained"
     if fraction is None and USUAL_FRACTION * len(partition.train) < FEWEST:
-        few = f"{len(partition.train)} labels are few, so that all of them train, for all epochs (--val-fraction)"
-        return *nothing[:2], few
+        few = f"{counted(len(partition.train), 'label')} {either(len(partition.train), 'is', 'are')} few"
+        return *nothing[:2], f"{few}, so that all of them train, for all epochs (--val-fraction)"
     fraction = USUAL_FRACTION if fraction is None else fraction
     if not fraction:
         return nothing
@@ -54,7 +55,11 @@ def hold_out(
         how = "stratified" if partition.task == "classification" else "drawn at random"
     if partition.task == "classification" and len(set(partition.labels[train])) < len(set(labels)):
         return nothing  # whole groups would take a class out of training
-    return train, val, f"{len(val)} of {len(rows)} training samples decide when to stop ({how})"
+    return (
+        train,
+        val,
+        f"{len(val)} of {len(rows)} training samples {either(len(val), 'decides', 'decide')} when to stop ({how})",
+    )
 
 
 def _assigned_val(partition: Partition, assigned: Sequence[str] | None) -> Rows:

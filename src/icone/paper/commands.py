@@ -14,7 +14,7 @@ from rich.console import Console
 from icone.errors import InputError, optional
 from icone.paper.options import Options
 from icone.paper.transfer_verbs import STORE, PaperExport, PaperImport, say_notes
-from icone.terminal import say
+from icone.terminal import counted, either, say
 from icone.validation import check_settings
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class PaperRun(Stored):
             plan = plan_sweep(self.experiments, options, store, console, self.retry_failed, here, device)
             announce(plan, self.experiments, options, store, console, device, self.side_by_side, self.max_minutes)
             say_notes(store, console)
-            say(console, f"nothing was run; {sum(plan.before.values())} runs of it have ended before")
+            ended = sum(plan.before.values())
+            say(console, f"nothing was run; {counted(ended, 'run')} of it {either(ended, 'has', 'have')} ended before")
             return
         store = self.open_store().create()
         engine = self._engine(store)
@@ -155,7 +156,7 @@ class PaperRun(Stored):
         following = "" if tally.postponed else f"  (next: {shlex.join(words)})"
         say(
             console,
-            f"{tally.executed} runs executed; in all {tally.done} done, {tally.undefined} undefined, "
+            f"{counted(tally.executed, 'run')} executed; in all {tally.done} done, {tally.undefined} undefined, "
             f"{tally.failed} failed{unfinished}{again}{following}",
         )
         if tally.postponed:

@@ -18,6 +18,7 @@ from icone.paper.options import Options
 from icone.paper.show import remembered_options
 from icone.paper.spec import Cell
 from icone.paper.store import Store
+from icone.terminal import counted
 from icone.training.progress import format_seconds
 
 
@@ -89,12 +90,12 @@ def likely_device(results: pd.DataFrame | None) -> str:
 def estimate_line(left: Estimate, device: str) -> str:
     """What a sweep will take, and how well that is known."""
     basis = (
-        f"{left.measured} of {left.runs} runs by runs of this store, the others by a table measured on "
+        f"{left.measured} of {counted(left.runs, 'run')} by runs of this store, the others by a table measured on "
         f"{table_hardware(device)}"
         if left.modelled
         else "by runs of this store"
     )
-    return f"{left.runs} runs to do, about {format_seconds(left.seconds)} of one {device} ({basis})"
+    return f"{counted(left.runs, 'run')} to do, about {format_seconds(left.seconds)} of one {device} ({basis})"
 
 
 def _statuses(results: pd.DataFrame) -> dict[str, str]:

@@ -27,6 +27,7 @@ from icone.paper.store import Store
 from icone.paper.tables import PaperTable
 from icone.report.figures import STYLE
 from icone.run import replacing
+from icone.terminal import counted
 
 NAMED = 6
 """Missing cells of a table that are named; the others are counted."""
@@ -82,7 +83,7 @@ def _counts(runs: pd.DataFrame) -> str:
     if runs.empty:
         return ""
     found = runs["status"].value_counts()
-    return f"{len(runs)} runs: " + ", ".join(f"{number} {status}" for status, number in found.items())
+    return f"{counted(len(runs), 'run')}: " + ", ".join(f"{number} {status}" for status, number in found.items())
 
 
 def missing_cells(table: PaperTable) -> list[str]:

@@ -30,6 +30,7 @@ from icone.paper.outcome import SweepHalted
 from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.store import Store
 from icone.paper.time_limit import TimeLimit
+from icone.terminal import counted
 
 WORTH_A_TRIAL = 600.0
 """Seconds from which a sweep is worth a trial of a tenth first."""
@@ -121,7 +122,9 @@ def sweep(
         finally:
             if store.outcomes.is_dir():
                 store.results()
-    lost = [f"unfinished ({number} runs): {reason}" for reason, number in Counter(view.unfinished).most_common()]
+    lost = [
+        f"unfinished ({counted(number, 'run')}): {reason}" for reason, number in Counter(view.unfinished).most_common()
+    ]
     problems = [*_failures(specs, store), *lost, *plan.unusable.sentences(plan.left_out, options)]
     postponed = total - sum(view.counts.values())
     return Tally(**view.counts, executed=len(tasks) - postponed, problems=problems, left_out=plan.left_out,
@@ -191,7 +194,7 @@ def _failures(specs: dict[str, RunSpec], store: Store) -> list[str]:
     for key, reason in zip(failed["run"].astype(str), failed["reason"].astype(str), strict=True):
         by_reason.setdefault(reason, []).append(key)
     return [
-        f"failed ({len(keys)} runs): {reason} ({log_of(store.run_folder(keys[0]))})"
+        f"failed ({counted(len(keys), 'run')}): {reason} ({log_of(store.run_folder(keys[0]))})"
         for reason, keys in sorted(by_reason.items(), key=lambda item: -len(item[1]))
     ]
 
@@ -239,7 +242,7 @@ class Unusable(NamedTuple):
         """What is left out and why, and the one command that fetches what can be fetched."""
         if not self.sources:
             return []
-        said = [f"left out ({runs} runs), because their data is not there: {'; '.join(self.reasons)}"]
+        said = [f"left out ({counted(runs, 'run')}), because data is not there: {'; '.join(self.reasons)}"]
         if named := [source for source in self.sources if source.startswith("medmnist:")]:
             root = ["--data-root", str(options.data_root)] if options.data_root else []
             said.append(f"the command that fetches all of it: {shlex.join(['icone', 'fetch', *named, *root])}")

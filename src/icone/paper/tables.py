@@ -20,6 +20,7 @@ from rich.text import Text
 from icone.evaluation.metrics import find_metric
 from icone.paper.frames import mean_over_seeds
 from icone.run import replacing
+from icone.terminal import counted
 
 MARKS = {".": "", "b": "bold", "u": "underline", "+": "†"}
 """Letters of `marks` in a file, one per number."""
@@ -249,8 +250,8 @@ def reasons(runs: pd.DataFrame) -> list[str]:
     if runs.empty:
         return []
     without = runs[runs["status"].isin(["undefined", "failed"])]
-    counted = Counter(zip(without["status"].astype(str), without["reason"].astype(str), strict=True))
-    lines = [f"{status} ({count} runs): {reason}" for (status, reason), count in counted.items()]
+    found = Counter(zip(without["status"].astype(str), without["reason"].astype(str), strict=True))
+    lines = [f"{status} ({counted(count, 'run')}): {reason}" for (status, reason), count in found.items()]
     noted = dict.fromkeys(zip(runs["dataset"], runs["notes"].astype(object).fillna(""), strict=True))
     smaller = {dataset: note.split("; ")[0] for dataset, note in noted if note.startswith("asked for")}
     return [*lines, *(f"{dataset}: {note}" for dataset, note in smaller.items())]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from icone.terminal import say
+from icone.terminal import counted, say
 
 if TYPE_CHECKING:
     from icone.paper.store import Store
@@ -50,7 +50,7 @@ class PaperExport:
         runs, features, size = export_runs(store, self.file, features=self.features)
         say_notes(store, console)
         more = f" and the features of {features}" if self.features else ""
-        say(console, f"wrote {self.file} ({size / 1e6:.2f} MB): {runs} runs{more}")
+        say(console, f"wrote {self.file} ({size / 1e6:.2f} MB): {counted(runs, 'run')}{more}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class PaperImport:
             raise InputError("name at least one file of `icone paper export`, or the folder of a store")
         store = Store(self.store)
         for source, count in import_runs(store, self.sources).items():
-            parts = [f"{count.added} runs added", f"{count.known} known before"]
+            parts = [f"{counted(count.added, 'run')} added", f"{count.known} known before"]
             parts += [f"{count.failed} failed ones left out"] if count.failed else []
             parts += [f"{count.others} refused"] if count.others else []
             say(console, f"{source}: {', '.join(parts)}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from icone.api.summaries import trained_time
 from icone.config import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
@@ -18,7 +20,7 @@ from icone.evaluation.duplicates import Found, find_near_duplicates
 from icone.evaluation.metrics import UNTRAINED, metric_texts, metrics_shown, sentence_case
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.evaluation.verdict import Verdict
-from icone.report.data_content import EXAMPLES, data_content
+from icone.report.data_content import EXAMPLES, data_content, sample_parts
 from icone.report.probe_content import efficiency_content, probe_content
 from icone.report.samples import (
     Column,
@@ -30,12 +32,13 @@ from icone.report.samples import (
 )
 from icone.report.thumbnails import Drawn, draw_samples
 from icone.run import Run
+from icone.terminal import counted
 from icone.training.progress import CLOCKS, MEASURED
 
 NEIGHBOURS = 8
 QUERIES = 8
-MOST = 60
-"""Near-duplicate pairs, and outliers, that the page shows."""
+MOST = 1000
+"""Near-duplicate pairs, and outliers, that the page holds; it shows a few of them until it is asked for all."""
 DrawnMemory = dict[str, Drawn | None]
 CLUSTERS = 8
 """Clusters where no labels say how many there might be."""
@@ -75,6 +78,7 @@ def run_content(
             for metric, texts in metric_texts([result])
         ],
         "note": _note(result["data"]),
+        "unprobed": result["data"]["note"],
         "warnings": live_warnings(run),
         "label_notes": result["data"].get("notes", []),
         "history": history_columns(run),
@@ -87,7 +91,7 @@ def run_content(
             if "alignment" in result.get(which, {})
         },
         "map": shown,
-        "duplicates": _duplicates(found),
+        "duplicates": _duplicates(found, sample_parts(run, samples)),
         "probes": probe_content(result),
         "label_efficiency": efficiency_content(result.get("label_efficiency")),
         "provenance": provenance(run),
@@ -99,7 +103,7 @@ def _note(data: dict[str, Any]) -> str:
     if "view_samples" not in data:  # an evaluation of version 0.1
         return f"Data: {data['note']}."
     views = f"recognition, LiDAR and alignment on random views of {data['view_samples']:,} of them; "
-    return f"Measured on {data['samples']:,} samples; {views if data['view_samples'] else ''}{data['note']}."
+    return f"Measured on {counted(data['samples'], 'sample')}; {views if data['view_samples'] else ''}{data['note']}."
 
 
 def live_samples(run: Run) -> int | None:
@@ -124,7 +128,7 @@ def live_warnings(run: Run) -> list[str]:
 def _charts() -> list[dict[str, Any]]:
     """How the metrics that are measured while training are drawn over epochs."""
     return [
-        {"name": m.name, "title": sentence_case(m.axis), "scale": m.scale, "from_zero": m.from_zero, "grows": m.grows}
+        {"name": m.name, "title": sentence_case(m.live_axis), "scale": m.scale, "from_zero": m.from_zero}
         for m in metrics_shown("training")
     ]
 
@@ -180,7 +184,7 @@ def _map(
         untrained_near = neighbourhood(samples.untrained, NEIGHBOURS).index[queries].tolist()
     progress("clusters, near-duplicates and outliers")
     columns = [*_own_columns(samples, near.density()), *(table_columns(table, samples) if table else [])]
-    found = find_near_duplicates(samples.features, drawn.hashes if drawn else None)
+    found = find_near_duplicates(samples.features, drawn.small if drawn else None)
     shown = {
         "ids": samples.ids,
         "notes": samples.notes,
@@ -191,7 +195,6 @@ def _map(
         "columns": [dataclasses.asdict(column) for column in columns],
         "labels": samples.classes if any(samples.classes) else None,
         "neighbours": near.index.tolist(),
-        "distances": [_rounded(row) for row in near.distance],
         "thumbnails": dataclasses.asdict(drawn.sheets) if drawn else None,
         "queries": queries,
         "untrained_neighbours": untrained_near,
@@ -199,13 +202,21 @@ def _map(
     return shown, found
 
 
-def _duplicates(found: Found) -> dict[str, Any]:
-    """The first pairs and outliers by row, and how many there are."""
+def _duplicates(found: Found, parts: Sequence[str]) -> dict[str, Any]:
+    """The first pairs and outliers by row, and how many there are; of a pair also whether only one was trained on."""
     return {
-        "pairs": [[p.first, p.second, round(p.cosine, 3), round(p.hash_distance, 3)] for p in found.duplicates[:MOST]],
+        "pairs": [
+            [p.first, p.second, round(p.cosine, 3), round(p.correlation, 3), _leaks(parts[p.first], parts[p.second])]
+            for p in found.duplicates[:MOST]
+        ],
         "outliers": [[o.row, round(o.distance, 3), round(o.score, 1)] for o in found.outliers[:MOST]],
         "counts": [len(found.duplicates), len(found.outliers)],
     }
+
+
+def _leaks(first: str, second: str) -> bool:
+    """Whether one of two samples was trained on and the other tests."""
+    return "train" in (first, second) and bool({first, second} & {"test", "external"})
 
 
 def _own_columns(samples: Samples, density: npt.NDArray[np.float32]) -> list[Column]:
@@ -251,7 +262,8 @@ def provenance(run: Run) -> dict[str, Any]:
             "features": str(record["encoder"]["num_features"]),
             "epochs done": f"{len(run.history)} of {run.epochs}",
             "device": record["device"],
-            "written": record["created"],
+            "started": utc_text(record["created"]),
+            "trained for": trained_time(run.history),
             **(LoadedWeights(**record["weights"]).facts() if record.get("weights") else {}),
             **{f"option {key}": str(value) for key, value in record["method"]["options"].items()},
         },
@@ -259,6 +271,18 @@ def provenance(run: Run) -> dict[str, Any]:
         "versions": record["versions"],
         "config": {key: str(value) for key, value in flat.items()},
     }
+
+
+def utc_text(moment: str) -> str:
+    """A moment of a record as a reader writes it; what is no moment stays as it is.
+
+    >>> utc_text("2026-11-17T14:02:31+00:00"), utc_text("today")
+    ('2026-11-17 14:02 UTC', 'today')
+    """
+    try:
+        return datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return moment
 
 
 def _rounded(values: npt.NDArray[np.float32]) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from icone.evaluation.probes import sorted_classes
 from icone.report.samples import Samples
 from icone.report.thumbnails import lay_out, picture
 from icone.run import Run
-from icone.terminal import counted
+from icone.terminal import counted, either
 from icone.training.context import kept_random_state
 from icone.views.base import Views, unit_range
 
@@ -27,7 +27,10 @@ EXAMPLES = 6
 VIEWS = 4
 EDGE = 96
 """Pixels of their pictures."""
-PARTS = {"train": "trained on", "val": "validation", "test": "held out", "external": "external test"}
+PARTS = {
+    "train": "trained on", "rest": "not trained on", "val": "validation", "test": "held out",
+    "external": "external test",
+}  # fmt: skip
 """What the parts of the data are called on the page."""
 KINDS = {0: "points", 2: "images (2D)", 3: "volumes (3D)"}
 
@@ -38,7 +41,7 @@ def data_content(run: Run, samples: Samples, examples: Mapping[int, Tensor]) -> 
     return {
         "key": [data["fingerprint"], data["preparation"], run.record.get("views")],
         "facts": _facts(run),
-        "labels": _labels(samples, set(run.instances["test_ids"]) if data["held_out"] else set()),
+        "labels": _labels(samples, sample_parts(run, samples)),
         "notes": data["notes"],
         "skipped": [[str(name), str(reason)] for name, reason in data["skipped"]],
         "views": _views_text(run),
@@ -54,7 +57,7 @@ def _facts(run: Run) -> dict[str, str]:
         "samples": f"{data['instances']:,} {KINDS[preparation.spatial_dims]} to train on{held_out}",
     }
     if preparation.spatial_dims:
-        channels = f"{preparation.channels} channel" + ("" if preparation.channels == 1 else "s")
+        channels = counted(preparation.channels, "channel")
         colour = " (red, green, blue)" if preparation.channels == 3 and preparation.is_rgb else ""
         size = " × ".join(map(str, preparation.size))
         if preparation.crops:
@@ -67,11 +70,21 @@ def _facts(run: Run) -> dict[str, str]:
     return facts
 
 
-def _labels(samples: Samples, held_out: set[str]) -> dict[str, Any] | None:
-    """How many of the evaluated samples have each label, in each part of the data; of numbers, their range.
+def sample_parts(run: Run, samples: Samples) -> list[str]:
+    """The part of the data (`PARTS`) that every sample belongs to.
 
-    `held_out` are the ids that the run kept from training itself; the splits are those of the source.
+    The splits are those of the source. Of its training split the run may have held samples out, and taken some of the
+    others alone (`--subset`).
     """
+    trained_on, held_out = set(run.instances["ids"]), set(run.instances["test_ids"])
+    return [
+        split if split != "train" else "test" if name in held_out else "train" if name in trained_on else "rest"
+        for name, split in zip(samples.source_ids, samples.splits, strict=True)
+    ]
+
+
+def _labels(samples: Samples, parts: Sequence[str]) -> dict[str, Any] | None:
+    """How many of the evaluated samples have each label, in each part of the data; of numbers, their range."""
     known = [label for label in samples.labels if label]
     if not known:
         return None
@@ -79,14 +92,12 @@ def _labels(samples: Samples, held_out: set[str]) -> dict[str, Any] | None:
         low, middle, high = np.quantile(np.array(known, dtype=float), (0, 0.5, 1))
         return {"text": f"{len(known):,} numbers from {low:g} to {high:g}, median {middle:g}", "counts": []}
     several = samples.task != "classification"
-    own = zip(samples.source_ids, samples.splits, strict=True)
-    parts = ["test" if split == "train" and name in held_out else split for name, split in own]
     counts: dict[str, Counter[str]] = {split: Counter() for split in PARTS if split in parts}
     for label, split in zip(samples.labels, parts, strict=True):
         counts[split].update(label_set(label) if several else [label] if label else [])
     names = sorted_classes({name for found in counts.values() for name in found})
     without = len(samples.labels) - len(known)
-    text = f"{len(names)} {'labels, several per sample' if several else 'classes'}"
+    text = f"{counted(len(names), 'label')}, several per sample" if several else _classes(len(names))
     return {
         "text": text + (f"; {counted(without, 'sample')} without" if without else ""),
         "parts": [PARTS[split] for split in counts],
@@ -94,13 +105,20 @@ def _labels(samples: Samples, held_out: set[str]) -> dict[str, Any] | None:
     }
 
 
+def _classes(count: int) -> str:
+    return f"{count:,} {either(count, 'class', 'classes')}"
+
+
 def _views_text(run: Run) -> str:
     """The steps of the views that were applied, and those that were left out with the reason."""
     views = run.record.get("views") or {}
     steps = [name.replace("_", " ") for name in views.get("applied", {})]
-    left_out = [f"{name.replace('_', ' ')} ({reason})" for name, reason in views.get("left_out", {}).items()]
+    reasons: dict[str, list[str]] = {}
+    for name, reason in views.get("left_out", {}).items():
+        reasons.setdefault(reason, []).append(name.replace("_", " "))
+    left_out = [f"{', '.join(names)} ({reason})" for reason, names in reasons.items()]
     text = f"Every view: {', '.join(steps)}." if steps else ""
-    return text + (f" Left out: {', '.join(left_out)}." if left_out else "")
+    return text + (f" Left out: {'; '.join(left_out)}." if left_out else "")
 
 
 def _examples(run: Run, examples: Mapping[int, Tensor]) -> dict[str, Any] | None:

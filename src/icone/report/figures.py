@@ -105,7 +105,7 @@ def plot_geometry(*runs: Run) -> Figure:
         }
         for run in runs
     ]
-    figure = _over_epochs(runs, columns, {name: metric.axis for name, metric in shown.items()})
+    figure = _over_epochs(runs, columns, {name: metric.live_axis for name, metric in shown.items()})
     counts = sorted({count for run in runs if (count := live_samples(run))})
     if counts:
         most = f" to {counts[-1]}" if len(counts) > 1 else ""

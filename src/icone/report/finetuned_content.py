@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from icone.api.predict import read_record
-from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences
+from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences, trained_time
 from icone.config import FinetuneConfig
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, metric_value
+from icone.report.content import utc_text
 from icone.run import Run
 
 CURVES = {
@@ -31,7 +32,7 @@ def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "sentences": finetune_sentences(result),
-        "networks": [NETWORKS[key] for key in NETWORKS if key in result],
+        "networks": [NETWORKS[key] for key in reversed(NETWORKS) if key in result],
         "metrics": _metrics(result),
         "note": f"{data['train']} training, {data['val']} validation and {data['test']} test samples; {data['note']}.",
         "label_notes": data["notes"],
@@ -43,7 +44,7 @@ def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
 
 def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of the table: a title, and the text of every network with its interval where there is one."""
-    task, keys = result["data"]["task"], [key for key in NETWORKS if key in result]
+    task, keys = result["data"]["task"], [key for key in reversed(NETWORKS) if key in result]
     rows = []
     for score in SCORES[task]:
         metric = METRICS[score]
@@ -99,7 +100,8 @@ def _provenance(run: Run, record: dict[str, Any], result: dict[str, Any]) -> dic
             "encoder": str(record["pretraining"]["encoder"]),
             "task": result["data"]["task"],
             **counts,
-            "written": record["created"],
+            "started": utc_text(record["created"]),
+            "trained for": trained_time(run.history),
         },
         "notes": [],
         "versions": record["versions"],

@@ -16,6 +16,7 @@ from icone.data.labels import read_columns
 from icone.errors import InputError
 from icone.evaluation.probes import sorted_classes
 from icone.run import Run
+from icone.terminal import counted, either
 
 Split = Literal["train", "val", "test", "external"]
 MOST_POINTS = 20_000
@@ -81,9 +82,13 @@ def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
     notes = []
     rows = np.flatnonzero(np.isfinite(saved["features"]).all(axis=1))
     if broken := len(saved["features"]) - len(rows):
-        notes.append(f"{broken} of {len(saved['features'])} samples have NaN or infinite features and are left out.")
+        have, are = either(broken, "has", "have"), either(broken, "is", "are")
+        notes.append(
+            f"{broken:,} of {len(saved['features']):,} samples {have} NaN or infinite features and {are} left out."
+        )
     if len(rows) < 2:
-        raise InputError(f"{run.features_file} holds {len(rows)} samples with finite features: nothing to show")
+        few = counted(len(rows), "sample")
+        raise InputError(f"{run.features_file} holds {few} with finite features: nothing to show")
     if len(rows) > most:
         notes.append(f"A random {most:,} of {len(rows):,} samples are shown.")
         rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))

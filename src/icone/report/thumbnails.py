@@ -20,7 +20,7 @@ from icone.api.run_data import open_run_data
 from icone.config import is_object, with_given
 from icone.data import Dataset, Preparation, open_source
 from icone.errors import InputError
-from icone.evaluation.duplicates import Bits, perceptual_hash
+from icone.evaluation.duplicates import Pictures, small_picture
 from icone.report.samples import Samples
 from icone.run import Run
 
@@ -48,7 +48,8 @@ class Drawn:
     """What was made of the samples of a run when they were read again."""
 
     sheets: Sheets
-    hashes: Bits
+    small: Pictures
+    """The `small_picture` of every sample, by which near-duplicates are found."""
     examples: dict[int, Tensor]
     """Prepared samples of a few rows."""
 
@@ -56,23 +57,23 @@ class Drawn:
 def draw_samples(
     run: Run, samples: Samples, examples: Sequence[int] = (), data: Any = None, data_root: Path | None = None
 ) -> Drawn | None:
-    """Thumbnails and perceptual hashes of the samples, read again; None for points, which have no picture."""
+    """Thumbnails and small pictures of the samples, read again; None for points, which have no picture."""
     preparation = run.preparation
     if preparation.spatial_dims == 0:
         return None
     edge, every = tile_edge(len(samples.ids)), range(len(samples.ids))
-    hashes: list[Bits] = []
+    small: list[Pictures] = []
     kept: dict[int, Tensor] = {}
 
     def pictures() -> Iterator[Picture]:
         for row, image in enumerate(_images(run, samples, preparation, data, data_root, every)):
-            hashes.append(perceptual_hash(image))
+            small.append(small_picture(image))
             if row in examples:
                 kept[row] = image
             yield picture(image, edge)
 
     try:
-        return Drawn(lay_out(pictures(), edge), np.stack(hashes), kept)
+        return Drawn(lay_out(pictures(), edge), np.stack(small), kept)
     except InputError as error:
         without = "--no-thumbnails makes the page without them"
         raise InputError(f"no pictures of the samples: {error}. {without}") from error

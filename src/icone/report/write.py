@@ -12,9 +12,12 @@ import base64
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ from icone.config import with_given
 from icone.errors import InputError, optional
 from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.projection import ProjectionName
-from icone.report.content import DrawnMemory, run_content
+from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
 from icone.run import Run, refuse_own_file, write_text
 from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
@@ -72,6 +75,7 @@ def report(
     console = console or Terminal()
     check_target(Path(out))
     refuse_own_file(Path(out))
+    written_at()  # a wrong SOURCE_DATE_EPOCH is told before the work
     if not runs or not projections:
         raise InputError("a report needs at least one run and one projection")
     found = expand_seeds(runs)
@@ -109,8 +113,22 @@ def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
 def _write(contents: Sequence[dict[str, Any]], target: Path, **more: Any) -> Path:
     names = [group["name"] for group in more.get("groups", ())] or [content["name"] for content in contents]
     title = names[0] if len(names) == 1 else f"{len(names)} runs"
-    write_text(target, page({"title": title, "runs": contents, **more}))
+    about = {"title": title, "written": utc_text(written_at()), "version": version("icone")}
+    write_text(target, page({**about, "runs": contents, **more}))
     return target
+
+
+def written_at() -> str:
+    """The moment of writing; that of SOURCE_DATE_EPOCH, in seconds since 1970, where it is set.
+
+    With it two pages of the same runs are the same file (https://reproducible-builds.org/specs/source-date-epoch).
+    """
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given is None:
+        return datetime.now(UTC).isoformat(timespec="seconds")
+    if not given.isdecimal():
+        raise InputError(f"SOURCE_DATE_EPOCH is {given!r}: give whole seconds since 1970, or unset it")
+    return datetime.fromtimestamp(int(given), UTC).isoformat(timespec="seconds")
 
 
 def _show(status: Status, name: str, stage: str) -> None:

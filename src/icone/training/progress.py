@@ -11,7 +11,7 @@ from typing import Any, Self
 from rich.console import Console, RenderableType
 from rich.progress import Progress, TaskID
 
-from icone.terminal import in_notebook, say
+from icone.terminal import counted, in_notebook, say
 from icone.training.bar_line import BarLine, Details
 from icone.training.live_score import live_score
 
@@ -176,7 +176,7 @@ class PlainDisplay(Display):
     def start(self, done: int, total: int, epochs: int) -> None:
         self.total, self.epochs = total, epochs
         self.began = self.warm = time.monotonic(), done
-        self._say(f"training: {total - done} steps to go" + (f" ({done} done before)" if done else ""))
+        self._say(f"training: {counted(total - done, 'step')} to go" + (f" ({done} done before)" if done else ""))
 
     def refresh(self, done: int, epoch: int, terms: dict[str, float], instances_per_second: float) -> None:
         self.done = done

@@ -116,7 +116,7 @@ def test_a_file_that_declares_too_much(
 
 def test_only_such_files(tmp_path: Path) -> None:
     write_npy(tmp_path / "huge.npy")
-    with pytest.raises(InputError, match=r"none of the 1 files can be read, for example .*huge\.npy: its header decl"):
+    with pytest.raises(InputError, match=r"the only file cannot be read: .*huge\.npy: its header decl"):
         open_source(str(tmp_path), DataConfig())
 
 

@@ -42,8 +42,8 @@ def _text(export: Export, is_timm: bool) -> list[str]:
     return [
         f"# {config.encoder}, trained without labels by {config.method}",
         "",
-        f"It turns samples of {preparation.channels} channels and {size} into {record['encoder']['num_features']} "
-        "features.",
+        f"It turns samples of {counted(preparation.channels, 'channel')} and {size} into "
+        f"{record['encoder']['num_features']} features.",
         "",
         "## Use",
         "",

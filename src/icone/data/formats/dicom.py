@@ -87,7 +87,7 @@ def read_series(files: list[Path]) -> Sample:
     chosen = [(file, one) for file, one in everything if not _is_localizer(one)] or everything
     files, slices = [file for file, _ in chosen], [one for _, one in chosen]
     left_out = len(everything) - len(chosen)
-    notes = (f"{left_out} localizers (scouts) among its {len(everything)} files are left out",) if left_out else ()
+    notes = (f"localizers (scouts) among its {len(everything)} files are left out: {left_out}",) if left_out else ()
     _check_one_series(slices)
     if len(slices) == 1:
         only = _read(files[0])

@@ -17,6 +17,7 @@ from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.sources.base import Sample
 from icone.data.sources.folder import FolderFiles, FoundSample, Patterns, find_samples
 from icone.errors import InputError
+from icone.terminal import counted, either
 
 
 class FilePattern(NamedTuple):
@@ -98,9 +99,9 @@ class ChannelFilesSource(FolderFiles):
         self.reading = f"{axes or ''} {pattern}"
         notes = [*found.notes, *lacking]
         if unmatched:
-            notes.append(
-                f"{len(unmatched)} files are not called like {pattern} and are left out, such as {unmatched[0]}"
-            )
+            are = either(len(unmatched), "is", "are")
+            others = f"{counted(len(unmatched), 'file')} not called like {pattern} {are} left out"
+            notes.append(f"{others}, such as {unmatched[0]}")
         self.notes, self.left_out = tuple(notes), tuple(found.left_out)
 
     def _files_of(self, position: int) -> list[Path]:
@@ -162,7 +163,8 @@ def _lacking(
         )
     counts = Counter(channel for _, channel in missing)
     listed = ", ".join(f"{channel} ({counts[channel]})" for channel in wanted.channels if channel in counts)
-    return [f"{samples} of {len(ids)} samples lack a channel, which is zero there: {listed}"]
+    lack = either(samples, "lacks", "lack")
+    return [f"{samples} of {counted(len(ids), 'sample')} {lack} a channel, which is zero there: {listed}"]
 
 
 def _alike(spacings: list[tuple[float, ...] | None]) -> bool:

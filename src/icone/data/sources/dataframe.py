@@ -12,6 +12,7 @@ from icone.data.labels import GROUP_COLUMNS, LABEL_COLUMNS, SPLITS, read_table
 from icone.data.sources.folder import FilesSource, MissingFile, find_sample
 from icone.data.sources.objects import label_texts
 from icone.errors import InputError, printable
+from icone.terminal import counted
 
 PATH_COLUMNS = ("path", "file", "filename", "image")
 SPLIT_COLUMN = "split"
@@ -57,7 +58,7 @@ class TableSource(FilesSource):
 def open_frame(frame: Any, axes: str | None = None) -> TableSource:
     """A DataFrame as a data set; relative paths begin at the current folder."""
     columns = {str(column): list(frame[column]) for column in frame.columns}
-    return TableSource(columns, f"the table of {len(frame)} rows", Path(), axes)
+    return TableSource(columns, f"the table of {counted(len(frame), 'row')}", Path(), axes)
 
 
 def open_csv(path: Path, axes: str | None = None) -> TableSource:

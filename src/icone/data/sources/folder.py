@@ -26,6 +26,7 @@ from icone.data.layouts import (
 from icone.data.memory import DECODING
 from icone.data.sources.base import Sample, Source, checked
 from icone.errors import InputError, one_line, printable
+from icone.terminal import counted, either
 from icone.validation import meant_path, user_path
 
 HUGE = 2**28
@@ -219,7 +220,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], axes: str | None = None)
     samples = {printable(os.fspath(path)): find_sample(user_path(Path(path))) for path in paths}
     if len(samples) < len(paths):
         raise InputError(f"the list of {len(paths)} paths names a path twice")
-    return FilesSource(f"the list of {len(samples)} files", samples, axes=axes)
+    return FilesSource(f"the list of {counted(len(samples), 'file')}", samples, axes=axes)
 
 
 class Found(NamedTuple):
@@ -262,7 +263,7 @@ def find_samples(folder: Path, patterns: Patterns | None = None) -> Found:
     others = +others
     notes = []
     if unchosen:
-        notes.append(f"--include and --exclude leave out {unchosen} files")
+        notes.append(f"--include and --exclude leave out {counted(unchosen, 'file')}")
     if others:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items())[:5])
         notes.append(f"files of other types are passed over: {kinds}")
@@ -402,7 +403,8 @@ def _spatial_dims(samples: list[FoundSample]) -> int:
         else:
             problems.append(dims)
     if not examples:
-        raise InputError(f"none of the {len(samples)} files can be read, for example {problems[0]}")
+        none = f"none of the {len(samples):,} files can be read, for example"
+        raise InputError(f"{either(len(samples), 'the only file cannot be read:', none)} {problems[0]}")
     if len(examples) > 1:
         raise mixed_dimensions(str(examples[2]), str(examples[3]))
     return next(iter(examples))
@@ -440,7 +442,9 @@ def read_sample(path: str | Path) -> Sample:
     if path.is_dir():
         source = FolderSource(path)  # a Zarr store too
         if len(source) != 1:
-            raise InputError(f"{path} holds {len(source)} samples; give one file, or the folder of one DICOM series")
+            raise InputError(
+                f"{path} holds {counted(len(source), 'sample')}; give one file, or the folder of one DICOM series"
+            )
         with quiet_readers():
             return source.read(0)
     known = FORMATS.get(suffix_of(path.name))

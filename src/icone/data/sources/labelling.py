@@ -19,6 +19,7 @@ from icone.data.sources.objects import label_texts
 from icone.data.sources.tiles import TilesSource
 from icone.data.targets import find_task, join_columns
 from icone.errors import InputError
+from icone.terminal import counted, either
 
 
 def attach_labels(source: Source, config: DataConfig, labels: Any = None, groups: Any = None) -> None:
@@ -37,7 +38,9 @@ def attach_labels(source: Source, config: DataConfig, labels: Any = None, groups
     source.task, guess = find_task(source.labels, config.task, several)
     labelled = sum(label is not None for label in source.labels)
     if 0 < labelled < len(source):
-        notes.append(f"{labelled:,} of {len(source):,} samples are labelled: probes use only these")
+        notes.append(
+            f"{labelled:,} of {len(source):,} samples {either(labelled, 'is', 'are')} labelled: probes use only these"
+        )
     source.label_notes = (*notes, *filter(None, [guess]))
 
 
@@ -151,7 +154,7 @@ def one_per_sample(values: Any, source: Source, what: str) -> tuple[str | None, 
         unknown = [str(key) for key in by_id if key not in known]
         if unknown:
             raise InputError(
-                f"{what} name {len(unknown)} samples that are not in the data, such as {unknown[0]}; "
+                f"{what} name {counted(len(unknown), 'sample')} not in the data, such as {unknown[0]}; "
                 f"the data has ids such as {source.ids[0]}"
             )
         values = [by_id.get(name) for name in source.ids]
@@ -160,7 +163,7 @@ def one_per_sample(values: Any, source: Source, what: str) -> tuple[str | None, 
     texts = label_texts(values)
     if len(texts) != len(source):
         raise InputError(
-            f"there are {len(texts)} {what} for {len(source)} samples: give one per sample, None if unknown"
+            f"there are {len(texts)} {what} for {counted(len(source), 'sample')}: give one per sample, None if unknown"
         )
     return tuple(texts)
 

@@ -11,6 +11,7 @@ const NONE = { colour: "#9a9a9a", symbol: "circle-open", glyph: "○", name: "no
 const SVG_POINTS = 3000; // crisp and printable below, WebGL above
 const LISTED = 500;
 const TILES = 60; // pictures of matches that are listed
+const FIRST = 6; // near-duplicate pairs and outliers that are shown before all are asked for
 const FEW = 3; // points that a chart needs: of fewer there is a table
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
 const PER_SHEET = 256;
@@ -30,14 +31,15 @@ function make(tag, options = {}, ...children) {
 }
 // A table in a box that scrolls; the first cell of a row is text, the others are numbers.
 function scores(headings, rows, label = null) {
-  const cells = (row, tag) => make("tr", {}, ...row.map((text, i) => make(tag, { text: String(text), class: i ? "number" : "" })));
+  const shown = (value) => (Number.isInteger(value) ? grouped(value) : String(value));
+  const cells = (row, tag) => make("tr", {}, ...row.map((value, i) => make(tag, { text: shown(value), class: i ? "number" : shown(value).length < 15 ? "whole" : "" })));
   const table = make("table", {}, make("thead", {}, cells(headings, "th")), make("tbody", {}, ...rows.map((row) => cells(row, "td"))));
   return make("div", { class: "scroll", ...(label ? reachable(label) : {}) }, table);
 }
 // What may be larger than its box: the keyboard can scroll it.
 const reachable = (label) => ({ tabindex: "0", role: "region", "aria-label": label });
 function pairs(object) {
-  return make("table", {}, make("tbody", {}, ...Object.entries(object).map(([key, value]) => make("tr", {}, make("td", { text: key }), make("td", { text: value })))));
+  return make("table", { class: "facts" }, make("tbody", {}, ...Object.entries(object).map(([key, value]) => make("tr", {}, make("td", { text: key }), make("td", {}, ...breakable(value))))));
 }
 // The part of a section that every run has: of one or two runs all open, of more the first.
 function perRun(section, build) {
@@ -53,7 +55,15 @@ function perRun(section, build) {
 const find = (selector) => document.querySelector(selector);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const words = (name) => name.replaceAll("_", " ");
-const counted = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
+const grouped = (count) => count.toLocaleString("en-US"); // 20,000
+const counted = (count, thing) => `${grouped(count)} ${thing}${count === 1 ? "" : "s"}`;
+// A sentence of ours. No line ends after the hyphens of a flag such as --size, nor before %.
+function sentence(options, text, tag = "p") {
+  const first = /^.[A-Z]/.test(text) ? text.slice(0, 1) : text.slice(0, 1).toUpperCase(); // kNN-5 stays
+  const whole = first + text.slice(1) + (/[.!?:]$/.test(text) ? "" : ".");
+  const parts = whole.replaceAll(" %", "\u00a0%").split(/(--[\w.-]*\w)/);
+  return make(tag, options, ...parts.map((part) => (part.startsWith("--") ? make("span", { class: "flag", text: part }) : part)));
+}
 // A long name breaks where a reader would break it: after _ / . -
 const breakable = (text) => String(text).split(/(?<=[_/.-])(?=.)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 // Plotly reads a little HTML in its texts: escape what is not ours.
@@ -77,7 +87,7 @@ function colours() {
 }
 function draw(node, traces, layout, config = {}) {
   const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), automargin: true };
-  const titled = (own) => ({ ...axis, ...own, ...(own?.title ? { title: { font: { size: 12.5 }, ...own.title } } : {}) });
+  const titled = (own) => ({ ...axis, ...own, ...(own?.title ? { title: { font: { size: 12.5 }, standoff: 10, ...own.title } } : {}) });
   const base = {
     margin: { l: 50, r: 12, t: 8, b: 40 }, modebar: { bgcolor: "rgba(0,0,0,0)" }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12.5, color: css("--ink") },

@@ -5,7 +5,7 @@ function curve(points, name, i) {
   const few = points.length < 40;
   return {
     type: "scatter", mode: few ? "lines+markers" : "lines", x: points.map((p) => p[0]), y: points.map((p) => p[1]),
-    name: plain(name), title: name, line: line(i), marker: { size: 5, symbol: SYMBOLS[i % SYMBOLS.length] },
+    name: plain(name), title: name, line: line(i), cliponaxis: false, marker: { size: 5, symbol: SYMBOLS[i % SYMBOLS.length] },
   };
 }
 // A change of less than a hundredth of the values is drawn as what it is, nearly a flat line; null: as plotly does it.
@@ -70,7 +70,7 @@ function groupTraces(points, name, i) {
 }
 function liveSamples() {
   const counts = [...new Set(runs.map((run) => run.live_samples).filter(Boolean))].sort((a, b) => a - b);
-  return counts.length ? `${counts.length > 1 ? `${counts[0]} to ` : ""}${counts.at(-1)} samples` : "a few samples";
+  return counts.length ? `${counts.length > 1 ? `${counts[0]} to ` : ""}${counted(counts.at(-1), "sample")}` : "a few samples";
 }
 // Everything that was written down over epochs: {title, fromZero, terms} with {name, i, points} of every line.
 function quantities() {
@@ -81,14 +81,14 @@ function quantities() {
     : [{ title: "Loss and its terms", keyed: true, lines: terms.map((term, i) => ({ ...ofGroups("terms", term)[0], name: words(term), i })) }];
   const times = (factor, lines) => lines.map((l) => ({ ...l, points: l.points.map(([epoch, mean, sd, count]) => [epoch, factor * mean, factor * sd, count]) }));
   const geometry = runs[0].charts.filter((c) => names("geometry").includes(c.name))
-    .map(({ name, title, scale, from_zero, grows }) => ({ title: `${title}${grows ? `, ${liveSamples()}` : ""}`, fromZero: from_zero, lines: times(scale, ofGroups("geometry", name)) }));
+    .map(({ name, title, scale, from_zero }) => ({ title, fromZero: from_zero, lines: times(scale, ofGroups("geometry", name)) }));
   return terms.length ? [...losses, ...geometry] : [];
 }
 function showTraining() {
   const parent = find("#training .charts"), all = quantities();
   const isShort = (quantity) => quantity.lines.every((l) => l.points.length < FEW);
-  find("#training .help").textContent = `Loss terms, and the geometry of random views of ${liveSamples()} along the way; epoch 0 is the encoder before training. `
-    + "Ranks grow with the number of samples: compare these with each other, not with those of the evaluation above."
+  find("#training .help").textContent = `Loss terms, and live metrics: these were measured along the way, on random views of ${liveSamples()}; epoch 0 is the encoder before training. `
+    + "The table at the top measures all samples, so its values of the same metrics are others: compare a live value with other live values only."
     + (runs.length > groups.length ? " Of a folder of seeds the mean is drawn, and its standard deviation as a band." : "");
   if (!all.length) { parent.append(make("p", { class: "note", text: "No epoch was finished." })); return; }
   const few = all.filter(isShort);
@@ -131,7 +131,7 @@ function showShape() {
     const { alignment = [], uniformity = [] } = run.history.geometry;
     if (alignment.length > 1) plane.push({
       type: "scatter", mode: "lines+markers", x: uniformity.map((p) => p[1]), y: alignment.map((p) => p[1]),
-      ...named("while training, on fewer samples"), line: { color: colour, width: 1, dash: "dot" },
+      ...named("live, while training, on fewer samples"), line: { color: colour, width: 1, dash: "dot" },
       marker: { size: 4 }, text: alignment.map((p) => `epoch ${p[0]}`),
     });
     for (const [which, [a, u]] of Object.entries(run.plane)) plane.push({

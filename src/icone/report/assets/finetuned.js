@@ -10,9 +10,9 @@ function showFineTuned() {
   find("#title").textContent = document.title = `icone report · ${data.title}`;
   for (const run of runs) {
     const table = scores(["on the test samples", ...run.networks], run.metrics.map((row) => [row.title, ...row.values]));
-    find("#verdict .cards").append(make("article", { class: "card" },
-      make("div", {}, make("h3", { text: run.name }), make("ul", { class: "evidence" }, ...run.sentences.map((text) => make("li", { text }))),
-        make("p", { class: "note", text: run.note }), ...run.label_notes.map((text) => make("p", { class: "note", text }))), table));
+    find("#verdict .cards").append(make("article", { class: "card tuned" },
+      make("div", {}, make("h3", { text: run.name }), make("ul", { class: "evidence" }, ...run.sentences.map((text) => sentence({}, text, "li"))),
+        ...[run.note, ...run.label_notes].map((text) => sentence({ class: "note" }, text))), table));
   }
   find("#training .help").textContent = "The ringed epoch is the one that was kept: the best of the validation samples, or the last where none were held out.";
   for (const title of [...new Set(runs.flatMap((run) => run.curves.map((c) => c.title)))]) {

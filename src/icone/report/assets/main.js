@@ -8,8 +8,8 @@ else {
   showShape();
   showMaps();
   showGallery();
-  showDuplicates();
   showProbes();
+  showDuplicates();
   showProvenance();
 }
 // The first chart of a row had the whole row to itself when it was drawn.

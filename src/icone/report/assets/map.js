@@ -156,7 +156,7 @@ class Panel {
       const swatch = make("span", { class: "swatch", text: group.glyph, "aria-hidden": "true" });
       swatch.style.color = group.colour;
       const button = make("button", { type: "button", "aria-pressed": String(!this.hidden.has(group.name)) },
-        swatch, make("span", { class: "name", text: group.name }), make("span", { text: String(group.points.length) }));
+        swatch, make("span", { class: "name", text: group.name }), make("span", { text: grouped(group.points.length) }));
       button.addEventListener("click", () => {
         if (!this.hidden.delete(group.name)) this.hidden.add(group.name);
         const shown = !this.hidden.has(group.name);

@@ -58,7 +58,7 @@ function showData() {
     find("#read .body").append(...[
       told.size > 1 ? make("h3", { text: [run, ...others].map((r) => r.name).join(", ") }) : null,
       make("div", { class: "reading" },
-        make("div", {}, make("div", { class: "scroll" }, pairs(found)), ...notes.map((text) => make("p", { class: "note", text })),
+        make("div", {}, make("div", { class: "scroll" }, pairs(found)), ...notes.map((text) => sentence({ class: "note" }, text)),
           skipped.length ? make("details", {}, make("summary", { text: `${skipped.length} left out` }), scores(["sample", "reason"], skipped)) : null, counts),
         examples ? exampleViews(run, examples, views) : null)].filter(Boolean));
   }
@@ -66,7 +66,8 @@ function showData() {
 function exampleViews(run, { rows, views, sheet }, text) {
   const height = isWide(sheet) ? 44 : 64, each = views + 1;
   return make("div", {},
-    make("p", { class: "help", text: views ? `Samples as they were prepared, and ${views} random views of each, as training sees them. ${text}` : `Samples as they were prepared. ${text}` }),
+    make("p", { class: "help", text: [views ? `Samples as they were prepared, and ${counted(views, "random view")} of each, as training sees them.` : "Samples as they were prepared.",
+      isWide(sheet) ? "A volume is shown as a strip of its three middle slices, one across each axis." : "", text].filter(Boolean).join(" ") }),
     make("div", { class: "examples" }, ...rows.map((point, row) => make("figure", {},
       make("div", { class: "tiles" }, ...Array.from({ length: each }, (_, k) => cutOut(sheet, row * each + k, height, k ? `view ${k} of ${run.map.ids[point]}` : run.map.ids[point]))),
       make("figcaption", { text: [run.map.ids[point], run.map.labels?.[point]].filter(Boolean).join(" · ") })))));

@@ -7,7 +7,7 @@ function showProbes() {
   perRun("probes", (run) => [...probesOf(run), labelCharts(run)]);
 }
 function probesOf(run) {
-  if (!run.probes.length) return [make("p", { class: "note", text: `No probes. ${run.note}` })];
+  if (!run.probes.length) return [sentence({ class: "note" }, `No probes: ${run.unprobed}`)];
   if (run.probes[0].per_label) return data.kind ? multilabelNetworks(run) : multilabel(run);
   if (run.probes[0].true) return regression(run);
   return data.kind ? classNetworks(run) : classes(run);
@@ -64,13 +64,13 @@ function multilabel(run) {
   const [probe] = run.probes, before = probe.untrained, which = before ? ["untrained", "trained"] : ["trained"];
   const row = (name, n, m, old, now) => [name, n, m, ...["auroc", "average_precision"].flatMap((s) => [...(before ? [three(old?.[s])] : []), three(now[s])])];
   const rows = [row("mean", "", "", before, probe), ...Object.entries(probe.per_label).map(([name, s]) => row(name, s.train_positives, s.positives, before?.per_label[name], s))];
-  return [make("p", { class: "help", text: `One logistic regression per label, on ${probe.samples.train} training and ${probe.samples.test} test samples.` }),
+  return [make("p", { class: "help", text: `One logistic regression per label, on ${grouped(probe.samples.train)} training and ${counted(probe.samples.test, "test sample")}.` }),
     scores(["label", "have it, train", "have it, test", ...["AUROC", "average precision"].flatMap((s) => which.map((w) => `${s}, ${w}`))], rows, "Scores by label"), ...probeNotes(run)];
 }
 function multilabelNetworks(run) {
   const first = run.probes[0], rows = [["mean", "", ...run.probes.map((p) => three(p.auroc))],
     ...Object.entries(first.per_label).map(([name, s]) => [name, `${s.train_positives} / ${s.positives}`, ...run.probes.map((p) => three(p.per_label[name]?.auroc))])];
-  return [make("p", { class: "help", text: `AUROC of every label, on ${first.samples.test} test samples.` }), scores(["label", "have it, train / test", ...run.probes.map((p) => p.name)], rows, "Scores by label")];
+  return [make("p", { class: "help", text: `AUROC of every label, on ${counted(first.samples.test, "test sample")}.` }), scores(["label", "have it, train / test", ...run.probes.map((p) => p.name)], rows, "Scores by label")];
 }
 function regression(run) {
   const named = (p) => p.name.replace(", R²", ""); // which is a column here
@@ -84,7 +84,7 @@ function regression(run) {
   { xaxis: { title: { text: "true" }, range: ends }, yaxis: { title: { text: "predicted" }, range: ends } }, { keyed: false, across: "true" });
   if (first.untrained) scatter(first.untrained, ", untrained");
   scatter(first, first.untrained ? ", trained" : "");
-  return [make("p", { class: "help", text: `On ${samples.train} training and ${samples.test} test samples; intervals by bootstrap over test samples.` }),
+  return [make("p", { class: "help", text: `On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over test samples.` }),
     scores([data.kind ? "network" : "probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows, "Scores"), charts];
 }
 function labelCharts(run) {

@@ -15,28 +15,44 @@ function showGallery() {
       row(query, neighbours[query], before ? "trained" : ""), ...(before ? [row(query, before[k], "untrained")] : [])])];
   });
 }
+// The first few of many boxes, and a button that makes the others.
+function firstOf(found, box) {
+  if (!found.length) return null;
+  const tiles = make("div", { class: "tiles" }, ...found.slice(0, FIRST).map(box));
+  const rest = found.slice(FIRST);
+  const all = rest.length ? make("button", { type: "button", class: "interactive", text: `Show all ${found.length}`, on: { click: () => {
+    const boxes = rest.map(box);
+    tiles.append(...boxes);
+    all.remove();
+    boxes[0].querySelector("button").focus({ preventScroll: true }); // the keyboard goes on where the button was
+  } } }) : null;
+  return make("div", { class: "first-of" }, tiles, all);
+}
 function showDuplicates() {
   perRun("duplicates", (run) => {
     const { pairs: found, outliers, counts } = run.duplicates, ids = run.map.ids, height = wide(run) ? 42 : 64;
     const named = (text) => (run.map.labels ? make("small", {}, ...breakable(text)) : null); // without labels the pictures have the ids
     const picture = (point, query) => tile(run, point, query, height, () => showOnMap(run, point));
-    const more = (shown, all) => (all > shown ? `, the first ${shown} of them here` : "");
+    const more = (held, all) => (all > held ? ` This page holds the first ${grouped(held)}; icone inspect RUN --duplicates lists all.` : "");
+    const alike = counts[0] ? `${counted(counts[0], "pair")} of samples with nearly the same features and nearly the same picture, most alike first.`
+      : "No two samples have nearly the same features and nearly the same picture.";
+    const far = counts[1] ? `${counted(counts[1], "sample")} far from all others, farthest first: a score above 3.5 is unusual.` : "No sample is far from all others.";
     return [
-      make("p", { class: "help", text: run.map.thumbnails === null ? "Near-duplicates need pictures of the samples, which this page does not have."
-        : `${counted(counts[0], "pair")} of samples that the encoder and a perceptual hash both take for the same${more(found.length, counts[0])}.` }),
-      make("div", { class: "tiles" }, ...found.map(([a, b, cosine, differs]) => make("div", { class: "pair box" },
-        make("div", { class: "tiles" }, picture(a, a), picture(b, a)), named(`${ids[a]} · ${ids[b]}`),
-        make("small", { text: `cosine ${cosine.toFixed(3)}, ${(100 * differs).toFixed(0)} % of the hash differs` })))),
-      make("p", { class: "help", text: `${counted(counts[1], "sample")} far from all others${more(outliers.length, counts[1])}.` }),
-      make("div", { class: "tiles" }, ...outliers.map(([point, , score]) => make("div", { class: "pair box" },
-        make("div", { class: "tiles" }, picture(point, point)), named(ids[point]), make("small", { text: `score ${score.toFixed(1)}` }))))];
+      make("p", { class: "help", text: run.map.thumbnails === null ? "Near-duplicates need pictures of the samples, which this page does not have." : alike + more(found.length, counts[0]) }),
+      firstOf(found, ([a, b, cosine, correlation, leaks]) => make("div", { class: "pair box" },
+        make("div", { class: "tiles" }, picture(a, a), picture(b, a)), named(ids[a]), named(ids[b]), leaks ? make("small", { class: "warning", text: "one trained on, one held out" }) : null,
+        make("small", { text: `features: cosine ${cosine.toFixed(3)}` }), make("small", { text: `pictures: correlation ${correlation.toFixed(3)}` }))),
+      make("p", { class: "help", text: far + more(outliers.length, counts[1]) }),
+      firstOf(outliers, ([point, , score]) => make("div", { class: "pair box" },
+        make("div", { class: "tiles" }, picture(point, point)), named(ids[point]), make("small", { text: `score ${score.toFixed(1)}` })))];
   });
 }
 function showProvenance() {
+  if (data.written) find("#provenance .body").before(make("p", { class: "note", text: `This page was written on ${data.written} by icone ${data.version}.` }));
   perRun("provenance", (run) => {
     const p = run.provenance;
     return [make("p", { class: "help", text: p.help ?? "This command reproduces the run:" }),
-      make("pre", {}, ...p.command.split(" ").flatMap((word) => [make("span", { text: word }), document.createTextNode(" ")])), p.fingerprint ? make("p", { class: "note", text: `Fingerprint of the data: ${p.fingerprint}` }) : null,
+      make("pre", {}, ...p.command.split(" ").flatMap((word) => [make("span", {}, ...breakable(word)), document.createTextNode(" ")])), p.fingerprint ? make("p", { class: "note", text: `Fingerprint of the data: ${p.fingerprint}` }) : null,
       make("div", { class: "scroll" }, pairs(p.facts)),
       make("details", {}, make("summary", { text: "Versions" }), make("div", { class: "scroll" }, pairs(p.versions))),
       make("details", {}, make("summary", { text: "The whole configuration" }), make("div", { class: "scroll" }, pairs(p.config)))];

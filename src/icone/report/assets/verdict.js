@@ -8,10 +8,11 @@ function showVerdicts() {
     find("#verdict .cards").append(make("article", { class: `card ${verdict.state.replaceAll(" ", "-")}` },
       make("div", {}, make("h3", { text: run.name }), make("span", { class: "badge", text: verdict.state }),
         make("p", { class: "headline", text: verdict.headline }),
-        make("ul", { class: "evidence" }, ...verdict.evidence.map((text) => make("li", { text }))),
-        verdict.advice ? make("p", { text: verdict.advice }) : null,
-        ...run.warnings.map((text) => make("p", { class: "warning", text })), make("p", { class: "note", text: run.note }),
-        ...run.label_notes.map((text) => make("p", { class: "note", text }))),
+        make("ul", { class: "evidence" }, ...verdict.evidence.map((text) => sentence({}, text, "li"))),
+        verdict.advice ? sentence({}, verdict.advice) : null,
+        ...run.warnings.map((text) => sentence({ class: "warning" }, text)), sentence({ class: "note" }, run.note),
+        // What was said of the data already when it was read stands below.
+        ...run.label_notes.filter((text) => !run.data.notes.includes(text)).map((text) => sentence({ class: "note" }, text))),
       runs.length === 1 ? metricTable(run.metrics) : null));
   }
   find("#verdict .cards").after(explanations());
