@@ -104,4 +104,4 @@ def test_saved_runs_are_not_repeated_and_other_terms_are_refused(tmp_path: Path)
 
 def test_spread_is_that_of_a_sample() -> None:
     assert spread([1.0, 2.0, 3.0]) == "2.0±1.0"
-    assert spread([4.0]) == "4.0±0.0"
+    assert spread([4.0]) == "4.0"

@@ -62,7 +62,7 @@ class UntilItTrains(TimeLimit):
 
     @property
     def is_over(self) -> bool:
-        return self.history.exists()
+        return self.history.exists() and self.history.stat().st_size > 0
 
     def how_many(self, group: Sequence[Task], processes: int = 1) -> int:
         return 1

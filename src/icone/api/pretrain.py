@@ -154,8 +154,8 @@ def pretrain(
     if is_restarted() and run.exists():
         resume, extend = True, False
     going_on = _GoingOn(resume, extend, adjust)
-    check_start(run, resume, extend)
     _check_outside_data(run, config)
+    check_start(run, resume, extend)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
     with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors(config):
@@ -209,8 +209,8 @@ def pretrain_many(
     for config, run in zip(configs, runs, strict=True):
         if other := different_data(first, config):
             raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
-        check_start(run, resume and run.exists(), extend=False)
         _check_outside_data(run, config)
+        check_start(run, resume and run.exists(), extend=False)
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)

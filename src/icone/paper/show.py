@@ -105,7 +105,7 @@ def setting_line(experiment: Experiment, options: Options) -> str:
 
 def _in_words(name: str, value: object) -> str:
     if name == "recipe":
-        return f"recipe {value} (the default; --recipe paper is the printed one)"
+        return f"recipe {value} (the default; --recipe=paper is the printed one)"
     return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
