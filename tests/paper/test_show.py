@@ -43,7 +43,7 @@ def test_everything_is_shown(told: Store, tmp_path: Path) -> None:
     assert all(path.stat().st_size > 100 for path in written)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "as a picture only" in text
-    assert "not the paper's setting: recipe icone (the default; recipe=paper is the printed one), smoke True" in text
+    assert 'not the paper\'s setting: recipe icone (the default; recipe="paper" is the printed one), smoke True' in text
     assert "undefined" in text
 
 
