@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import shutil
@@ -245,7 +246,10 @@ def test_the_demo_leaves_what_is_not_its_own(kind: str, tmp_path: Path, monkeypa
 def test_the_demo_replaces_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icone.demo.DEMO_RUNS", {"cells": SETTINGS})
     for _ in range(2):
-        assert "trained" in demo(tmp_path, Console(quiet=True))["cells"]
+        result = demo(tmp_path, console := Console(file=io.StringIO(), width=300))["cells"]
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        assert result["verdict"]["headline"] in printed
+        assert f"icone report {tmp_path}/cells" in printed
 
 
 # What is printed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig, differences
 from icone.errors import InputError
 from icone.run import OWN_FILES, Run
+from icone.terminal import say
 
 # Small networks, so that a few thousand steps of batch size 1 take a minute or so.
 DEMO_RUNS: dict[str, dict[str, Any]] = {
@@ -51,6 +53,9 @@ def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
     for name, result in results.items():
         console.rule(name)
         console.print(result_table(result))
+        for text in (result["verdict"]["headline"], *result["verdict"]["evidence"]):
+            say(console, text)
+        say(console, f"a page about it: icone report {shlex.quote(str(out / name))}")
     return results
 
 

@@ -64,6 +64,8 @@ def test_the_numbers_are_those_of_the_result(run: Run, folders: dict[str, Run], 
     assert [epoch for epoch, _ in loss[0]["points"]] == [1, 2]
     assert "--epochs 2" in content["provenance"]["command"]
     assert "--no-scratch" in finetuned_content(folders["numbers"], name="two")["provenance"]["command"]
+    classifier = icone.load_classifier(folders["classes"].folder)
+    assert "fine-tuned" in report(classifier, out=tmp_path / "report.html").read_text()
     with pytest.raises(InputError, match="its own page"):
         report([run, folders["classes"]], out=tmp_path / "report.html")
     (unfinished := tmp_path / "unfinished").mkdir()

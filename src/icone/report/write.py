@@ -28,6 +28,7 @@ from rich.text import Text
 
 from icone.api.build import memory_errors
 from icone.api.evaluate import evaluate
+from icone.api.predict import FineTuned
 from icone.api.run_data import check_moved, open_run_data
 from icone.config import with_given
 from icone.errors import InputError, optional
@@ -52,7 +53,7 @@ SCRIPTS = (
 
 @check_arguments
 def report(
-    runs: str | Path | Run | Sequence[str | Path | Run],
+    runs: str | Path | Run | FineTuned | Sequence[str | Path | Run | FineTuned],
     *,
     out: str | Path = "report.html",
     projections: Sequence[ProjectionName] = ("umap", "pca"),
@@ -68,7 +69,8 @@ def report(
     A run that has not been evaluated is evaluated first.
     `data` says where the data of the runs is now, or gives it again where it was a Python object.
 
-    Folders of `icone finetune` get a page of their own: scores beside the linear probe and the network from scratch.
+    What `icone.finetune` returns, or its folder, gets a page of its own: scores beside the linear probe and
+    the network from scratch.
 
     `table` is a CSV whose columns the map can be coloured by; `projections` are the maps to choose from.
     """
@@ -78,7 +80,8 @@ def report(
     written_at()  # a wrong SOURCE_DATE_EPOCH is told before the work
     if not runs or not projections:
         raise InputError("a report needs at least one run and one projection")
-    found = expand_seeds(runs)
+    given = [runs] if isinstance(runs, str | Path | Run | FineTuned) else runs
+    found = expand_seeds([one.folder if isinstance(one, FineTuned) else one for one in given])
     if tuned := [run for run in found if run.is_finetuned]:
         return _write_finetuned(tuned, len(found), Path(out))
     opened = [Run.open(run.folder) for run in found]
