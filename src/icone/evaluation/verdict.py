@@ -219,7 +219,8 @@ def _without_labels(after: Metrics, before: Metrics) -> tuple[State, str, str]:
     if left < KEPT_RANK:
         return "unclear", "views are recognised as before, but with less than half of the RankMe", with_labels
     if now.share < RECOGNISED:
-        reason = "random views as strong as these tell samples apart no better and no worse than before"
+        shares = f"{100 * now.share:.0f} % of the cases, {100 * then.share:.0f} % before training"
+        reason = f"views of a sample are recognised in {shares}, which may be chance"
         return "unclear", reason, f"{with_labels} Else train longer, or with weaker views (a crop may lose the object)."
     return "no better than untrained", "views of a sample are recognised as often as before", with_labels
 
