@@ -78,6 +78,13 @@ def two_depths(root: Path) -> None:
         tifffile.imwrite(root / f"{i}.tif", numbers(16, 16, high=high, kind=kind))
 
 
+def differing_maxima(root: Path) -> None:
+    for i, (high, kind) in enumerate([(100, np.uint8), (200, np.uint8), (3000, np.uint16), (9000, np.uint16)]):
+        array = numbers(16, 16, high=high, kind=kind)
+        array[0, 0] = high
+        tifffile.imwrite(root / f"{i}.tif", array)
+
+
 def thick_slices(root: Path) -> None:
     for i in range(2):
         nifti(root / f"{i}.nii", 14, 12, 5, spacing=(0.5, 0.5, 3))
@@ -153,6 +160,8 @@ CASES: dict[str, Case] = {
     "segmentations in a folder": (masks_in_a_folder, 2, {}, {"samples": 6}, 'exclude="masks" leaves such files out'),
     "an unknown split": (unknown_split, 2, {}, {"samples": 6}, "TRAIN and VALIDATION are named like splits"),
     "8 and 16 bit": (two_depths, 2, {}, {}, "2 of 4 are uint8 with values up to"),
+    "8 bit, the largest value": (differing_maxima, 2, {}, {}, "2 of 4 are uint8 with values up to 200, such as"),
+    "16 bit, the largest value": (differing_maxima, 2, {}, {}, "others uint16 with values up to 9000."),
     "8 and 16 bit, each by itself": (two_depths, 2, {"intensity": "sample"}, {}, "!mix types"),
     "thick slices": (thick_slices, 3, {}, {"scale": [0.5, 0.5, 3.2]}, "!enlarged"),
     "mixed spacing": (

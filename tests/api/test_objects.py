@@ -468,7 +468,26 @@ def test_what_is_guessed_or_left_out_is_said() -> None:
     channels = icone.data.open_source(np.zeros((3, 5, 16, 16)), config)
     assert "5 slices; if these are channels of an image, give --axes=CYX" in channels.notes[0]
     assert not icone.data.open_source(np.zeros((3, 64, 16, 16)), config).notes
+    for edge in (32, 64):
+        (last,) = icone.data.open_source(np.zeros((3, edge, edge, 8)), config).notes
+        assert last.endswith("if the 8 along the last axis are channels of an image, give --axes=YXC")
     assert not icone.data.open_source(IMAGES, config).notes
     pairs = icone.data.open_source(TensorDataset(torch.rand(4, 1, 16, 16), torch.arange(4)), config)
     assert "give labels=" in pairs.notes[0]
     assert not icone.data.open_source(Pairs(), config).notes
+
+
+def test_an_array_of_points_that_may_be_one_image_is_noted(tmp_path: Path) -> None:
+    config, file = icone.config.DataConfig(), tmp_path / "a.npy"
+    image = np.random.default_rng(0).random((40, 40))
+    understood = "the first axis counts the samples: 40 points of 40 numbers each. Were it one image, give "
+    source = icone.data.open_source(image, config)
+    assert (source.spatial_dims, source.notes) == (0, (understood + "a list of such arrays",))
+    assert icone.data.open_source([image, image], config).spatial_dims == 2
+    np.save(file, image)
+    source = icone.data.open_source(file, config)
+    assert source.notes == (understood + "the folder of such files, or cut it with --tiles",)
+    assert icone.data.open_source(tmp_path, config).spatial_dims == 2
+    assert not icone.data.open_source(np.zeros((200, 40)), config).notes
+    np.savez(tmp_path / "b.npz", images=image, labels=np.arange(40) % 2)
+    assert not icone.data.open_source(tmp_path / "b.npz", config).notes

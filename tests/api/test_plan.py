@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +21,7 @@ from icone.config import PretrainConfig
 from icone.data import inspect_data, load_data
 from icone.errors import InputError, InterruptedRun
 from icone.run import Run, read_tensors
+from icone.terminal import Terminal
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x40", "epochs": 2, "probe_every": 0, "device": "cpu"}
 CPU = torch.device("cpu")
@@ -220,3 +223,21 @@ def test_auto_on_a_gpu_is_the_run_of_the_number(engine: str, tmp_path: Path, mon
     runs = [pretrain(**common, batch_size=size, out=tmp_path / str(size)) for size in ("auto", 16)]
     ours, theirs = (read_tensors(run.encoder_file)[0] for run in runs)
     assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
+
+
+def test_a_plan_says_that_samples_are_enlarged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs(10**9, monkeypatch)
+    images = np.random.default_rng(0).random((4, 16, 16), dtype=np.float32)
+    told = io.StringIO()
+    settings: dict[str, Any] = {"epochs": 1, "device": "cpu", "encoder": "resnet18"}
+    found = icone.plan(images, console=Terminal(file=told, width=400), **settings)
+    hint = "samples are enlarged from 16 to 224; size=16 keeps their size, and steps on smaller samples are faster"
+    assert hint in found["notes"]
+    assert hint in told.getvalue()
+    assert not icone.plan(images, size=32, console=Terminal(quiet=True), **settings)["notes"]
+    np.save(tmp_path / "a.npy", images)
+    monkeypatch.setattr(planning, "free_bytes", lambda: 1)
+    told = io.StringIO()
+    found = icone.plan(tmp_path / "a.npy", console=Terminal(file=told, width=400), **settings)
+    assert not found["fits"]
+    assert hint in told.getvalue()

@@ -347,6 +347,9 @@ def test_inference_refuses_what_the_encoder_cannot_take(folder: Path, tmp_path: 
         load_for_inference(str(colour), preparation, config)
     with pytest.raises(InputError, match=r"t\.npy has 3 spatial axes, but the encoder was trained on 2"):
         load_for_inference(str(thick), preparation, config)
+    rgb = dataclasses.replace(preparation, channels=3)
+    with pytest.raises(InputError, match=r"png has 1 channel, but the encoder takes 3: .*`icone.pretrain.*channels="):
+        load_for_inference(str(folder / "big"), rgb, config)
     gray = dataclasses.replace(preparation, colour="gray")
     assert len(load_for_inference(str(colour), gray, config)) == 1
 

@@ -13,9 +13,11 @@ from icone.api.planning import auto_batch, make_plan
 from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
 from icone.data import inspect_data, open_source
+from icone.data.notes import ENLARGED
 from icone.terminal import Terminal, say
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
+from icone.wording import in_user_terms
 
 
 @check_arguments
@@ -52,6 +54,8 @@ def plan(
             config = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
         with console.status("taking steps on random samples"):
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
+    hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
+    found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
     console.print(found.table())
     for sentence in found.sentences():
         say(console, sentence)

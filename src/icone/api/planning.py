@@ -141,7 +141,8 @@ class Plan:
         """What it comes to, for a person."""
         one = self.chosen
         if one is None:
-            return [f"no way to train with batches of {self.batch_size} fits into the memory of {self.device}"]
+            text = f"no way to train with batches of {self.batch_size} fits into the memory of {self.device}"
+            return [text, *self.notes]
         how = "" if one.micro_batch is None else f", {one.micro_batch} at a time"
         how += ", activations computed again" if one.checkpoint_activations else ""
         memory = "" if one.memory is None else f" {one.memory / GB:.2f} of {(self.free - self.samples) / GB:.1f} GB"

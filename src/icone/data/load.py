@@ -295,7 +295,15 @@ def _check_matches(source: Source, facts: Sequence[Facts], preparation: Preparat
             )
         if channels not in accepted:
             counts = " or ".join(str(count) for count in sorted(accepted))
-            raise InputError(f"{where} has {channels} channels, but the encoder takes {counts}")
+            either_way = (
+                "; a run that `icone pretrain --channels=rgb` has trained takes gray and colour samples"
+                if {channels, *accepted} == {1, 3}
+                else ""
+            )
+            raise InputError(
+                f"{where} has {counted(channels, 'channel')}, but the encoder takes {counts}: give samples with the "
+                f"channels of the training data, in their order{either_way}"
+            )
     if preparation.spacing is not None:
         check_spacing(source, facts)
 

@@ -23,6 +23,8 @@ CHANNELS_SHOWN = 8
 """Channels whose intensity range a note names; series and spectra have hundreds."""
 OTHER_UNIT = 4
 """Files of two types whose largest values differ by more than this factor do not share a unit."""
+ENLARGED = "samples are enlarged"
+"""How the note begins that a smaller size would do."""
 MOSTLY_ABOVE = 0.5
 """Share of values above a run's range from which on samples do not belong to it."""
 
@@ -119,7 +121,7 @@ def _size_notes(facts: Sequence[Facts], preparation: Preparation, is_given: bool
         return
     largest = max(max(fact.shape[1:]) for fact in facts)
     if not is_given and largest < target and (scales_of(facts, preparation) > 1 - 0.5 / target).all():
-        yield f"samples are enlarged from {largest} to {target}; --size={largest} keeps their size"
+        yield f"{ENLARGED} from {largest} to {target}; --size={largest} keeps their size"
 
 
 def _name_notes(source: Source, facts: Sequence[Facts]) -> Iterator[str]:
@@ -147,9 +149,10 @@ def _type_notes(source: Source, facts: Sequence[Facts], preparation: Preparation
     low, high = min(tops, key=tops.__getitem__), max(tops, key=tops.__getitem__)
     if len(tops) > 1 and tops[high] > OTHER_UNIT * max(tops[low], 0):
         dark = by_type[low]
+        most = {kind: max(float(np.nanmax(fact.high)) for fact in by_type[kind]) for kind in (low, high)}
         yield (
-            f"the files mix types: {len(dark):,} of {len(facts):,} are {low} with values up to {tops[low]:g}, such as "
-            f"{source.where(dark[0].position)}, others {high} with values up to {tops[high]:g}. One range makes the "
+            f"the files mix types: {len(dark):,} of {len(facts):,} are {low} with values up to {most[low]:g}, such as "
+            f"{source.where(dark[0].position)}, others {high} with values up to {most[high]:g}. One range makes the "
             "former dark: --intensity=sample scales each by itself"
         )
 

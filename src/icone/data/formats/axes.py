@@ -11,7 +11,7 @@ from icone.data.formats.base import Array
 from icone.errors import InputError
 
 FEW_SLICES = 48
-"""A first axis shorter than this may as well be the channels of an image, as in multiplexed microscopy."""
+"""A first or last axis shorter than this may as well be the channels of an image, as in multiplexed microscopy."""
 FOURTH_AXIS = (
     "the {} volumes along the fourth axis are taken for channels; if they are points in time, "
     "--axes=XYZT takes their mean"
@@ -61,10 +61,14 @@ def spacing_along(steps: Mapping[str, float], spatial: str) -> tuple[float, ...]
 
 
 def slices_note(shape: tuple[int, ...]) -> tuple[str, ...]:
-    """What to say where three axes without names are taken for a volume of few slices."""
-    if len(shape) != 3 or shape[0] >= FEW_SLICES:
+    """What to say where three axes without names are taken for a volume, and the first or the last may be channels.
+
+    >>> slices_note((32, 32, 8))[0].partition("; ")[2]
+    'if the 8 along the last axis are channels of an image, give --axes=YXC'
+    """
+    if len(shape) != 3 or min(shape[0], shape[2]) >= FEW_SLICES:
         return ()
-    return (
-        f"one sample of the shape {shape} is taken for a volume of {shape[0]} slices; "
-        "if these are channels of an image, give --axes=CYX",
-    )
+    taken = f"one sample of the shape {shape} is taken for a volume of {shape[0]} slices"
+    if shape[2] < min(shape[:2]):
+        return (f"{taken}; if the {shape[2]} along the last axis are channels of an image, give --axes=YXC",)
+    return (f"{taken}; if these are channels of an image, give --axes=CYX",) if shape[0] < FEW_SLICES else ()

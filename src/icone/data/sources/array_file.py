@@ -19,7 +19,7 @@ from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Counted, Sample, Source, checked, uncounted
-from icone.data.sources.objects import Arrangement, label_texts, numbered_ids
+from icone.data.sources.objects import Arrangement, image_note, label_texts, numbered_ids
 from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
@@ -36,13 +36,17 @@ PER_SAMPLE = 200
 """Bytes that this package keeps about every sample: its id, its place in tables, its label."""
 
 
-def _volume_note(shape: tuple[int, ...]) -> list[str]:
-    """What to say about an array of images that may be one volume: no more of them than they have rows."""
+def _whole_note(shape: tuple[int, ...]) -> list[str]:
+    """What to say about an array of points or images that may be one image or volume.
+
+    Images may be a volume where there are no more of them than they have rows.
+    """
+    way_out = "give the folder of such files, or cut it with --tiles"
     if len(shape) != 3 or not 3 < shape[0] <= max(shape[1:]):
-        return []
+        return image_note(shape, way_out)
     return [
-        f"the first axis counts the samples: {shape[0]} images of {shape[1]} × {shape[2]}. Were it one volume, give "
-        "the folder of such files, or cut it with --tiles"
+        f"the first axis counts the samples: {shape[0]} images of {shape[1]} × {shape[2]}. Were it one volume, "
+        f"{way_out}"
     ]
 
 
@@ -86,7 +90,10 @@ class ArraySource(Source):
             labels=labels,
         )
         self.chunk = max(1, min(CHUNK_ROWS, CHUNK // max(1, self._header.nbytes // count)))
-        self.notes = (*self._arrange.notes, *(_volume_note(self._header.shape) if axes is None else ()))
+        self.notes = (
+            *self._arrange.notes,
+            *(_whole_note(self._header.shape) if axes is None and labels is None else ()),
+        )
         self.reading = axes or ""
         self.splits = () if key else _splits(self._store.headers)
         self._path = path

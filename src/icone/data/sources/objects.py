@@ -22,6 +22,10 @@ IMAGE_KEYS = ("image", "img", "volume", "x", "pixel_values")
 """Names under which an item of a Dataset that is a dictionary holds its sample."""
 LABEL_ATTRIBUTES = ("targets", "labels")
 """Attributes under which torchvision's data sets, and those made after them, keep a label per sample."""
+IMAGE_EDGE = 16
+"""Points and numbers of each from which on an array of two axes may be one image."""
+IMAGE_ASPECT = 2
+"""The longer edge of what may be an image, in shorter ones, at most."""
 
 
 class ObjectSource(Source):
@@ -57,10 +61,26 @@ class ArrayObjectSource(ObjectSource):
         super().__init__(
             name=describe_object(data), spatial_dims=self._arrange.spatial_dims, ids=numbered_ids(len(array))
         )
-        self.notes = self._arrange.notes
+        self.notes = (*self._arrange.notes, *image_note(array.shape, "give a list of such arrays"))
 
     def _read(self, position: int) -> Sample:
         return Sample(self._arrange(self._array[position]))
+
+
+def image_note(shape: tuple[int, ...], way_out: str) -> list[str]:
+    """What to say about an array of points that may be one image: its two edges are alike.
+
+    >>> image_note((40, 40), "give a list of such arrays")[0].partition(". ")[2]
+    'Were it one image, give a list of such arrays'
+    >>> image_note((1000, 40), "give a list of such arrays"), image_note((40, 40, 40), "give a list of such arrays")
+    ([], [])
+    """
+    if len(shape) != 2 or min(shape) < IMAGE_EDGE or max(shape) > IMAGE_ASPECT * min(shape):
+        return []
+    return [
+        f"the first axis counts the samples: {shape[0]:,} points of {shape[1]:,} numbers each. Were it one image, "
+        f"{way_out}"
+    ]
 
 
 class Arrangement:
