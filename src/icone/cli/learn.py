@@ -150,7 +150,8 @@ class Pretrain(ConfigFlags, PretrainConfig):
     """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads, long
     runs on a GPU with --engine captured only."""
     extend: bool = False
-    """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
+    """Continue on a folder that has gained or lost files, or with other --epochs: known anchors are kept, new files get
+    fresh ones."""
     adjust: bool = False
     """With --resume: go on from the last saved state with another --lr, --weight-decay or --clip-gradient."""
     seeds: int = 1
