@@ -187,7 +187,7 @@ def test_other_epochs_of_an_unfinished_run_are_refused_with_the_way_that_works(
         patch.setattr(TrainStep, "__call__", interrupted)
         with pytest.raises(InterruptedRun):
             pretrain(**POINTS, out=tmp_path / "run", console=quiet())
-    for epochs, way in ((2, "trains for 2 epochs more"), (3, "goes on to 3 epochs in all")):
+    for epochs, way in ((2, "trains on for 2 epochs more"), (3, "trains on to 3 epochs in all")):
         with pytest.raises(InputError, match=f"extend=True instead of resume=True {way}") as refusal:
             pretrain(**(POINTS | {"epochs": epochs}), out=tmp_path / "run", resume=True, console=quiet())
         assert "weights=" not in str(refusal.value)  # it has no encoder yet

@@ -327,11 +327,11 @@ def _is_same_place(one: str, other: str) -> bool:
 def _ways_to_train_on(book: StateBook, epochs: int, run: Run) -> str:
     """How this run can have other epochs than it was planned with."""
     done = len(book.history) - book.epochs_before
-    goal = f"goes on to {epochs} epochs in all" if done < epochs else f"trains for {epochs} epochs more"
+    goal = f"to {epochs} epochs in all" if done < epochs else f"for {epochs} epochs more"
     weights = f"; --weights={shlex.quote(str(run.folder))} --out=NEW starts a new run from its encoder"
     return (
         ". The schedule of the learning rate ends with the epochs, so that --resume keeps them. --extend instead of "
-        f"--resume {goal}, with their schedule" + (weights if run.finished else "")
+        f"--resume trains on {goal}, with their schedule" + (weights if run.finished else "")
     )
 
 
