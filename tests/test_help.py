@@ -14,7 +14,7 @@ import tyro
 from icone.cli import TASKS, VERBS, Command, main
 from icone.cli.examples import EXAMPLES
 from icone.cli.given_files import read_config
-from icone.cli.help_text import PRETRAIN_GROUPS
+from icone.cli.help_text import PRETRAIN_GROUPS, check_flags
 from icone.cli.learn import Pretrain
 from icone.config import ImageViews, PretrainConfig, from_json, to_json, to_toml
 from icone.paper.commands import Paper
@@ -49,6 +49,40 @@ def test_help_fits_into_80_columns_and_ends_with_examples(
             "file",
         }
         assert all(f"--{flag}" in shown for flag in flags - positional)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pretrain cells/ --epoch 2", "unknown flag --epoch; did you mean --epochs? `icone pretrain --help` lists all"),
+        ("pretrain cells/ --batchsize=4", "unknown flag --batchsize; did you mean --batch-size"),
+        ("embed runs/cells --epochs 3", "unknown flag --epochs"),
+        ("paper list --seedz 3", "unknown flag --seedz; did you mean --seeds"),
+        ("pretrain cells/ --zzzz", "unknown flag --zzzz. `icone pretrain --help` lists all"),
+    ],
+)
+def test_an_unknown_flag_is_said_in_one_line(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    output = capsys.readouterr()
+    assert f"error: {said}" in " ".join(output.err.split())
+    assert output.out == ""
+    assert "╭" not in output.err
+
+
+def test_all_spellings_of_a_flag_are_known() -> None:
+    words = ["--batch_size", "4", "--batch-size=4", "--no-resume", "--no-labels", "--no-no-labels", "--size=-1", "-x"]
+    check_flags([*words, "--image-views.crop_scale", "0.2", "1", "--", "--what"], "pretrain", Pretrain)
+    check_flags(["--no-untrained"], "evaluate", VERBS["evaluate"])
+
+
+@pytest.mark.parametrize("verb", ["inspect", "plan", "pretrain", "embed", "predict", "export", "evaluate", "finetune"])
+def test_a_missing_word_has_the_name_that_the_help_gives_it(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    word = capsys.readouterr().out.split()[3]  # Usage: icone VERB WORD
+    assert main([verb]) == 2
+    said = capsys.readouterr().err.split()
+    assert word in said
+    assert not {"STR", "PATH"} & {*said}
 
 
 def test_help_and_lists_do_not_wait_for_pytorch(tmp_path: Path) -> None:

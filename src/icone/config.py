@@ -301,7 +301,7 @@ class RuntimeConfig:
 class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, RuntimeConfig):
     """Everything about one pretraining run."""
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """A folder of images or volumes, an .npy/.npz/.zarr/.h5 file (one array in it: FILE.h5:/PATH), a CSV with a column
     `path`, `medmnist:NAME@SIZE` or `synthetic:NAME`."""
 

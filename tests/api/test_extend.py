@@ -196,13 +196,39 @@ def test_another_network_is_refused_before_anything_is_written(
     assert files(run.folder) == before
 
 
-def test_data_of_another_shape_is_refused_before_anything_is_written(case: Case, tmp_path: Path) -> None:
-    run = case.copy(tmp_path / "run")
+def test_data_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    np.save(tmp_path / "points.npy", points[:, :2])
+    run = pretrain(tmp_path / "points.npy", **POINTS, out=tmp_path / "run", console=quiet())
     before = files(run.folder)
-    np.save(tmp_path / "wider.npy", np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32))
+    np.save(tmp_path / "points.npy", points)
     with pytest.raises(InputError, match="does not fit this configuration and data"):
-        pretrain(tmp_path / "wider.npy", **POINTS, extend=True, out=run.folder, console=quiet())
+        pretrain(tmp_path / "points.npy", **POINTS, extend=True, out=run.folder, console=quiet())
     assert files(run.folder) == before
+
+
+@pytest.mark.parametrize("flag", ["resume", "extend"])
+@pytest.mark.parametrize("columns", [2, 3])
+def test_data_without_a_sample_of_the_run_is_refused(case: Case, flag: str, columns: int, tmp_path: Path) -> None:
+    run, other = case.copy(tmp_path / "run"), tmp_path / "other.npy"
+    before = files(run.folder)
+    np.save(other, np.random.default_rng(1).normal(size=(9, columns)).astype(np.float32))
+    words = f"run of other data: it has 8 samples of {case.data}, and none of them is among the 9 of {other}. Choose"
+    with pytest.raises(InputError, match=words) as refusal:
+        pretrain(other, **POINTS | {flag: True}, out=run.folder, console=quiet())
+    assert "extend=" not in str(refusal.value)
+    assert ("weights=" in str(refusal.value)) == (flag == "extend" and columns == 2)
+    assert files(run.folder) == before
+    new = pretrain(other, **POINTS, weights=run.folder, out=tmp_path / "new", console=quiet()) if columns == 2 else None
+    assert new is None or new.finished  # the way that is named works
+
+
+def test_contents_that_all_changed_in_place_are_trained_on(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    for number, more in enumerate(({}, {"extend": True})):
+        np.save(tmp_path / "points.npy", points + number)
+        run = pretrain(tmp_path / "points.npy", **POINTS | more, out=tmp_path / "run", console=quiet())
+    assert run.epochs == 4
 
 
 def test_results_left_in_the_folder_of_a_new_run_are_not_its_own(case: Case, tmp_path: Path) -> None:

@@ -173,6 +173,40 @@ def test_more_epochs_are_refused_with_the_way(undisturbed: Run) -> None:
         pretrain(**(POINTS | {"epochs": 5}), out=undisturbed.folder, resume=True, console=quiet())
 
 
+def test_other_epochs_of_an_unfinished_run_are_refused_with_the_way_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = TrainStep.__call__
+
+    def interrupted(self: Any, batches: Any) -> None:
+        if int(self.count) == 120:
+            os.kill(os.getpid(), signal.SIGINT)
+        step(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainStep, "__call__", interrupted)
+        with pytest.raises(InterruptedRun):
+            pretrain(**POINTS, out=tmp_path / "run", console=quiet())
+    for epochs, way in ((2, "trains on for 2 epochs more"), (3, "trains on to 3 epochs in all")):
+        with pytest.raises(InputError, match=f"extend=True instead of resume=True {way}") as refusal:
+            pretrain(**(POINTS | {"epochs": epochs}), out=tmp_path / "run", resume=True, console=quiet())
+        assert "weights=" not in str(refusal.value)  # it has no encoder yet
+    with pytest.raises(InputError, match="recipe") as refusal:
+        pretrain(**(POINTS | {"epochs": 3, "recipe": "paper"}), out=tmp_path / "run", resume=True, console=quiet())
+    assert "extend=" not in str(refusal.value)  # which another network refuses
+    run = pretrain(**(POINTS | {"epochs": 3}), out=tmp_path / "run", extend=True, console=quiet())
+    assert run.finished
+    assert [row["epoch"] for row in run.history] == [0, 1, 2]
+
+
+def test_another_source_is_named_before_the_settings_that_differ(undisturbed: Run) -> None:
+    other = POINTS | {"source": "synthetic:gaussians@x20", "epochs": 5}
+    words = rf"\(source: {POINTS['source']} -> synthetic:gaussians@x20; epochs: 4 -> 5\)"
+    with pytest.raises(InputError, match=words) as refusal:
+        pretrain(**other, out=undisturbed.folder, resume=True, console=quiet())
+    assert "extend=" not in str(refusal.value)
+
+
 def test_resuming_a_finished_run_changes_nothing(undisturbed: Run, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(undisturbed.folder, copy)

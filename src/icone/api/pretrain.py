@@ -84,10 +84,6 @@ from icone.views import Views
 
 ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
 """Settings that may change on the way, because no tensor of the state depends on them."""
-TRAIN_ON = (
-    ". The schedule of the learning rate ends with the epochs, so that they are fixed. --extend trains a finished run "
-    "on with a new schedule; --weights={} --out=NEW starts a new run from its encoder"
-)
 FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {
     "size",
     "crop",
@@ -138,7 +134,7 @@ def pretrain(
     the run, or to use it in another process, give it again. `out` is the run
     folder, by default `runs/` and the name of the source. `resume` continues an interrupted run, bit for bit on the
     same machine and software with the same number of threads, with `adjust` from its last state on with another lr,
-    weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files.
+    weight_decay or clip_gradient; `extend` continues on a folder that has gained or lost files, or with other epochs.
 
     In a script that torchrun starts, all its processes train this one run: each has its share of every batch, and
     batch_size counts the samples of all. A script that torchrun or SLURM has started again resumes.
@@ -308,12 +304,35 @@ class _GoingOn:
             )
         if self.resume and changes and not (self.adjust and ADJUSTABLE.issuperset(names)):
             hint = "add --adjust to change them from here on, " if ADJUSTABLE.issuperset(names) else ""
+            before = from_json(book.config).source
+            moved = [] if _is_same_place(before, config.source) else [f"source: {before} -> {config.source}"]
+            can_train_on = "epochs" in names and not moved and FIXED.isdisjoint(names)
             raise InputError(
-                f"{run.folder} was trained with another configuration ({'; '.join(changes)}): "
+                f"{run.folder} was trained with another configuration ({'; '.join([*moved, *changes])}): "
                 f"resume with the same settings, {hint}or start anew under another --out"
-                + (TRAIN_ON.format(run.folder) if "epochs" in names else "")
+                + (_ways_to_train_on(book, config.epochs, run) if can_train_on else "")
             )
         return changes
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    """Whether two sources are one, however their path is written.
+
+    >>> _is_same_place("scans/", "./scans"), _is_same_place("scans", "digits.npz")
+    (True, False)
+    """
+    return one == other or os.path.abspath(user_path(one)) == os.path.abspath(user_path(other))
+
+
+def _ways_to_train_on(book: StateBook, epochs: int, run: Run) -> str:
+    """How this run can have other epochs than it was planned with."""
+    done = len(book.history) - book.epochs_before
+    goal = f"to {epochs} epochs in all" if done < epochs else f"for {epochs} epochs more"
+    weights = f"; --weights={shlex.quote(str(run.folder))} --out=NEW starts a new run from its encoder"
+    return (
+        ". The schedule of the learning rate ends with the epochs, so that --resume keeps them. --extend instead of "
+        f"--resume trains on {goal}, with their schedule" + (weights if run.finished else "")
+    )
 
 
 class _Known(NamedTuple):
@@ -347,12 +366,13 @@ def _prepare(
     if going_on:
         saved = load_state(run)
         changes = saved.changes
+        change = _compare(saved, known, tell)
+        _check_same_data(change, saved, config, data, run, going_on)
         if saved.step == 0:
             tell("note: no state was saved yet after the start, so that training begins anew")
         if changed := going_on.changes(saved, config, run):
             changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
             tell(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
-        change = _compare(saved, known, tell)
         if change and not going_on.extend:
             raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
         if going_on.extend:
@@ -434,6 +454,24 @@ def _compare(saved: StateBook, known: _Known, say: Callable[[str], None]) -> Ins
         before = {}
         say("note: the run knows its samples by digests of another version, so that only their names are compared")
     return compare_instances(saved.ids, before, known.data.train.ids, known.digests)
+
+
+def _check_same_data(
+    change: InstanceChange, saved: StateBook, config: PretrainConfig, data: Data, run: Run, going_on: _GoingOn
+) -> None:
+    """Refuse data that has no sample of the run; contents may all have changed where the files are the same."""
+    before = from_json(saved.config).source
+    if change.keeps_content or (change.changed and _is_same_place(before, config.source)):
+        return
+    way = "Choose another --out"
+    if going_on.extend and run.finished:
+        was, now = run.preparation, data.preparation
+        if (was.spatial_dims, was.channels) == (now.spatial_dims, now.channels):
+            way += f"; with --weights={shlex.quote(str(run.folder))} the new run starts from the encoder of this one"
+    raise InputError(
+        f"{run.folder} is a run of other data: it has {len(saved.ids)} samples of {before}, and none of them is among "
+        f"the {len(data.train)} of {config.source}. {way}"
+    )
 
 
 def _finish(one: Fit) -> None:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from icone.cli.check import CacheVerb, Evaluate, Figures, Report
 from icone.cli.given_files import config_file, import_extensions, read_config
-from icone.cli.help_text import asks_for_help, show_help
+from icone.cli.help_text import asks_for_help, check_flags, show_help
 from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
 from icone.cli.use import Embed, Export, Predict
 from icone.config import DataConfig
@@ -115,6 +115,10 @@ def _run(words: Sequence[str], errors: Console) -> int:
 def _parsed(words: Sequence[str]) -> Any:
     """The verb with its settings: those of --config, and of the command line, which win."""
     kind = VERBS.get(words[0])
+    if kind is Paper and words[1:2] and words[1] in Paper.VERBS:
+        check_flags(words[2:], f"paper {words[1]}", Paper.VERBS[words[1]])
+    elif kind is not None and kind is not Paper:
+        check_flags(words[1:], words[0], kind)
     file = config_file(words)
     if kind is None or file is None or not issubclass(kind, DataConfig):
         return tyro.cli(Command, prog="icone", args=words, description=__doc__)

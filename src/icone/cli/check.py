@@ -20,7 +20,7 @@ class Evaluate(LabelFlags):
     Geometry always; a linear probe and kNN where there are labels.
     """
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, or the folder that --seeds has filled: mean ± standard deviation over its seeds."""
     label_fractions: tuple[float, ...] = ()
     """Train probes on these shares of the labels too, several draws each, for example 0.01 0.1 0.5: how many labels

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from icone.cli.examples import EXAMPLES
 from icone.config import DataConfig, FinetuneConfig
+from icone.errors import InputError, nearest_names
 
 RUNTIME = (
     "device", "devices", "engine", "checkpoint_activations", "workers", "memory_gb", "cache", "checkpoint_seconds",
@@ -168,6 +169,19 @@ def _flags(kind: type[Any], prefix: str = "--") -> Iterator[tuple[str, list[Flag
             text = " ".join(part for part in (text, values, _default(field)) if part)
             both = f"{flag}, {prefix}no-{flag.removeprefix(prefix)}" if field.default is True else flag
             yield field.name, [Flag(f"{both} {value}".rstrip(), text, is_positional=False)]
+
+
+def check_flags(words: Sequence[str], verb: str, kind: type[Any]) -> None:
+    """Refuse a flag that the verb does not have; tyro would list those of all verbs."""
+    known = [flag.usage.split()[0].strip("-,") for _, flags in _flags(kind) for flag in flags if not flag.is_positional]
+    for word in words:
+        if word == "--":
+            return
+        flag = word.partition("=")[0].removeprefix("--").replace("_", "-")
+        if word.startswith("--") and not {flag, flag.removeprefix("no-")} & {*known} and not flag.startswith("tyro-"):
+            near = [f"--{name}" for name in nearest_names(flag, known, most=1)]
+            meant = f"; did you mean {near[0]}?" if near else "."
+            raise InputError(f"unknown flag --{flag}{meant} `icone {verb} --help` lists all")
 
 
 def _positional(field: dataclasses.Field[Any], hint: Any) -> str:

@@ -59,7 +59,7 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
     all others.
     """
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """What `icone pretrain` takes: a folder, an array file, a CSV with a column `path`, `medmnist:NAME@SIZE`, …; with
     --duplicates a run folder."""
     json: bool = False
@@ -150,7 +150,8 @@ class Pretrain(ConfigFlags, PretrainConfig):
     """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads, long
     runs on a GPU with --engine captured only."""
     extend: bool = False
-    """Continue on a folder that has gained or lost files: known anchors are kept, new files get fresh ones."""
+    """Continue on a folder that has gained or lost files, or with other --epochs: known anchors are kept, new files get
+    fresh ones."""
     adjust: bool = False
     """With --resume: go on from the last saved state with another --lr, --weight-decay or --clip-gradient."""
     seeds: int = 1
@@ -207,7 +208,7 @@ class Finetune(LabelFlags, FinetuneConfig):
     Beside it stand its linear probe and the same network from scratch.
     """
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder; it stays as it is."""
     scratch: bool = True
     """Fine-tune the same network from random weights too, to compare with."""

@@ -17,7 +17,7 @@ from icone.terminal import counted, say
 class Embed(RunDataFlags, InferenceFlags):
     """Write the features of every sample, with ids and paths."""
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder."""
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to embed (default: the run's own data)."""
@@ -71,7 +71,7 @@ class Embed(RunDataFlags, InferenceFlags):
 class Predict(InferenceFlags):
     """Write what a fine-tuned network says about every sample."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """A folder of `icone finetune`."""
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to predict (default: the data of the run)."""
@@ -92,7 +92,7 @@ class Export(Verb):
     These are timm, torch.export, ONNX, the Hugging Face Hub, MONAI and nnU-Net.
     """
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder."""
     format: Literal["timm", "torch", "onnx", "hub", "monai", "nnunet"]
     """timm, hub, monai: a folder; torch: a .pt2 file; onnx: an .onnx file; nnunet: a .pth file."""

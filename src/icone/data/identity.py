@@ -39,6 +39,11 @@ class InstanceChange:
             self.gained or self.lost or self.renamed or self.changed or self.rows != list(range(len(self.rows)))
         )
 
+    @property
+    def keeps_content(self) -> bool:
+        """Whether an instance is still there as it was, perhaps under another name."""
+        return len(self.rows) > len(self.gained) + len(self.changed)
+
     def __str__(self) -> str:
         parts = [
             _listing("gained", self.gained),
