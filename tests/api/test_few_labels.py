@@ -117,7 +117,7 @@ def test_kept_scores_are_those_of_the_same_labels(run: Run, fits: list[str]) -> 
 def test_settings_that_say_nothing_are_refused(run: Run) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"label_fractions": (), "finetune_epochs": None, "finetune_draws": 2}, "give label_fractions= too"),
-        ({"from_scratch": True}, "--from-scratch is about fine-tuning"),
+        ({"from_scratch": True}, "from_scratch=True is about fine-tuning"),
         ({}, "--finetune-epochs is about fine-tuning"),
         ({"finetune_draws": -1}, "at least 0"),
     ]
