@@ -118,7 +118,7 @@ def test_settings_that_say_nothing_are_refused(run: Run) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"label_fractions": (), "finetune_epochs": None, "finetune_draws": 2}, "give label_fractions= too"),
         ({"from_scratch": True}, "from_scratch=True is about fine-tuning"),
-        ({}, "--finetune-epochs is about fine-tuning"),
+        ({}, "finetune_epochs= is about fine-tuning"),
         ({"finetune_draws": -1}, "at least 0"),
     ]
     for settings, said in cases:
