@@ -157,7 +157,7 @@ class Tuning:
         return run_probes(np.concatenate(features), self.partition)[PROBES[self.partition.task]]
 
     def _fit(self, name: Network, frozen: FrozenEncoder, rates: ContinuedSettings, freeze: float) -> Progress:
-
+        """Fine-tune the network of a frozen encoder, which is used up."""
         config, code = self.config, self.parts.code
         if freeze < 1:
             self._calibrate(frozen, freeze)

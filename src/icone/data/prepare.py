@@ -67,8 +67,8 @@ class Preparation:
     def samples_at_once(self, views: int = 1, most: int = 16) -> int:
         """Samples that pass through an encoder at a time without gradients, with so many views of each: one at least.
 
-        They hold `VALUES_AT_ONCE` in all, less than a training step on one sample needs. So whoever can train on a
-        sample can also look at it.
+        They hold at most `VALUES_AT_ONCE` where there are several, so that looking at large samples does not take the
+        memory of many.
 
         >>> volumes = Preparation(spatial_dims=3, channels=1, size=(128,) * 3, fit="stretch", spacing=None, low=(0.0,),
         ...                       high=(1.0,), dtype="uint8")

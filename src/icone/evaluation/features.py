@@ -160,9 +160,9 @@ def extract(
 
     Without a `batch_size` it is what `Preparation.samples_at_once` says.
     """
-    batch_size = batch_size or dataset.preparation.samples_at_once()
     if isinstance(dataset, CropDataset):
         return mean_over_all_windows(encoder.encode_prepared, dataset, encoder.device, batch_size, progress).numpy()
+    batch_size = batch_size or dataset.preparation.samples_at_once()
     found = _batches(encoder.encode_prepared, encoder, dataset, torch.arange(len(dataset)), batch_size, progress)
     return torch.cat(list(found)).numpy()
 
