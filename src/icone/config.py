@@ -126,6 +126,8 @@ class EncoderConfig:
     """Multiplies the channels of the 3D networks; below 1 for quick trials on a CPU."""
     features: int | None = None
     """Size of the representation where the network leaves it open (default: 512 in 3D, 64 for the MLP)."""
+    freeze_patch_embed: bool = False
+    """Transformers: the projection of patches keeps the weights that it starts with (Chen et al. 2021)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -98,7 +100,7 @@ def volume_encoder() -> nn.Module:
 
 def test_simmim_hides_whole_cubes_and_as_many_in_every_sample() -> None:
     method = SimMIM(volume_encoder(), setting(shape=(1, 20, 20, 20)))
-    masked = method.draw_mask(3, torch.device("cpu"))
+    masked = method.mask(torch.rand(3, math.prod(method.grid)))
     assert masked.shape == (3, 20, 20, 20)
     cubes = masked.reshape(3, 4, 5, 4, 5, 4, 5).permute(0, 1, 3, 5, 2, 4, 6).flatten(4).float().mean(-1)
     assert set(cubes.unique().tolist()) == {0.0, 1.0}
@@ -112,7 +114,7 @@ def test_simmim_sees_the_learned_value_in_place_of_what_is_hidden() -> None:
     torch.manual_seed(1)
     loss = method(views, *points(2)[1:], LATE)["loss"]
     torch.manual_seed(1)
-    masked = method.draw_mask(4, torch.device("cpu"))[:, None]
+    masked = method.mask(torch.rand(4, math.prod(method.grid)))[:, None]
     images = views.flatten(0, 1)
     predicted = method.reconstruct(torch.where(masked, torch.tensor(0.7), images))
     torch.testing.assert_close(loss, F.l1_loss(predicted[masked], images[masked]))

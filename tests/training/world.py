@@ -35,12 +35,14 @@ class Network(nn.Module):
         self.layers = nn.Sequential(
             nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
             nn.Conv2d(8, 12, 3, stride=2, bias=False), nn.BatchNorm2d(12), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(),
         )  # fmt: skip
 
+    def forward_features(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.layers(images)
+        return maps
+
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.layers(images)
-        return features
+        return self.forward_features(images).mean(dim=(2, 3))
 
 
 def noisy(sample: Tensor) -> Tensor:
@@ -50,14 +52,14 @@ def noisy(sample: Tensor) -> Tensor:
 
 def variants() -> dict[str, dict[str, Any]]:
     """Every method, and what else could depend on the number of ranks."""
-    small = {
-        name: {"method": name, "options": method.small_options}
-        for name, method in METHODS.items()
-        if method.gathers_features
+    small: dict[str, dict[str, Any]] = {
+        name: {"method": name, "options": method.small_options} for name, method in METHODS.items()
     }
+    small["mae"] |= {"encoder": "test_vit", "size": 64}
     terms = ("variance_covariance", "sampled_orthogonality", "sigreg")
     return {
         **small,
+        "mae_micro_batch": {**small["mae"], "micro_batch": 1},
         **{term: {"method": "icone", "options": {"diversity": term}} for term in terms},
         "paper": {"recipe": "paper"},
         "paper_vicreg": {"recipe": "paper", "method": "vicreg", "options": {"hidden": 32}},

@@ -21,7 +21,14 @@ from icone.config import OBJECT, FinetuneConfig, ImageViews, PretrainConfig, Vol
 from icone.data import Data, Preparation, Source
 from icone.data.memory import free_bytes
 from icone.data.sources.objects import describe_object
-from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forward_flops, num_features
+from icone.encoders import (
+    adopt_encoder,
+    build_encoder,
+    check_batch_norm,
+    forward_flops,
+    freeze_patch_embed,
+    num_features,
+)
 from icone.encoders.pretrained import LOADED_WEIGHTS
 from icone.encoders.registry import FEATURES
 from icone.errors import InputError, NotEnoughMemory, is_out_of_memory, nearest_names
@@ -139,6 +146,13 @@ def make_encoder(config: PretrainConfig, preparation: Preparation, given: Given 
 
     One that was given is copied, with the weights that it has.
     """
+    encoder = _encoder(config, preparation, given)
+    if config.freeze_patch_embed:
+        freeze_patch_embed(encoder)
+    return encoder
+
+
+def _encoder(config: PretrainConfig, preparation: Preparation, given: Given) -> nn.Module:
     seed_random_numbers(config.seed, torch.device("cpu"))
     if is_object(config.encoder):
         if given.encoder is None:

@@ -39,7 +39,7 @@ PRETRAIN_GROUPS: dict[str, tuple[str, ...]] = {
         "size", "fit", "spacing", "crop", "crop_overlap", "tiles", "stride", "background", "channels", "colour",
         "intensity", "window",
     ),
-    "Encoder": ("encoder", "weights", "norm", "width", "features"),
+    "Encoder": ("encoder", "weights", "norm", "width", "features", "freeze_patch_embed"),
     "Training": (
         "options", "recipe", "lr", "schedule", "weight_decay", "layer_decay", "warmup", "clip_gradient", "accumulate",
         "micro_batch", "precision", "seed", "seeds",

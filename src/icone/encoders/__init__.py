@@ -1,7 +1,7 @@
 """Networks that turn samples into representations, by name."""
 
 from icone.encoders.feature_map import feature_map, map_shape
-from icone.encoders.regions import Region, checkpoint_activations, regions
+from icone.encoders.regions import Region, checkpoint_activations, freeze_patch_embed, regions
 from icone.encoders.registry import (
     DEFAULT_ENCODER,
     DEFAULT_FEATURES,
@@ -27,6 +27,7 @@ __all__ = [
     "checkpoint_activations",
     "feature_map",
     "forward_flops",
+    "freeze_patch_embed",
     "map_shape",
     "num_features",
     "regions",

@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from icone.errors import InputError
 from icone.nn import Recomputation
+
+PATCH_PROJECTIONS = ("patch_embed", "patch_embeddings")
+"""What timm and MONAI call the layer that turns patches into tokens."""
 
 
 class Region(NamedTuple):
@@ -90,6 +94,22 @@ def checkpoint_activations(encoder: nn.Module) -> str | None:
             "activations are computed again as a whole, which saves little memory"
         )
     return None
+
+
+def freeze_patch_embed(encoder: nn.Module) -> None:
+    """Let the projection of a transformer's patches keep its weights.
+
+    Chen et al. 2021 (arXiv:2104.02057, section 4.2) found that layer to be where the training of vision transformers
+    without labels becomes unstable. Position embeddings and the class token go on learning.
+    """
+    found = [part for name, part in encoder.named_modules() if name.rpartition(".")[2] in PATCH_PROJECTIONS]
+    if not found:
+        raise InputError(
+            f"the encoder {type(encoder).__name__} has no projection of patches ({' or '.join(PATCH_PROJECTIONS)}): "
+            "leave --freeze-patch-embed out, or take a transformer"
+        )
+    for part in found:
+        part.requires_grad_(False)
 
 
 def layer_depths(network: nn.Module) -> dict[nn.Parameter, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -98,8 +99,9 @@ class Method(nn.Module, ABC):
     """Arithmetic of the encoder's forward pass; losses and tables stay in float32."""
     ranks: Ranks | None = None
     """The processes that train it together: each encodes its share of a batch, all compute the loss of the whole."""
-    gathers_features: ClassVar[bool] = True
-    """Whether the loss sees views through `run_encoder` alone, so that several processes can share a batch."""
+    gathers: ClassVar[Literal["features", "losses"] | None] = "features"
+    """What ranks that share a batch gather. Features: the loss sees views through `run_encoder` alone, and every rank
+    computes the loss of the whole batch. Losses: those of own views, by `mean_loss`. None: it trains in one process."""
     micro_batch: int | None = None
     """Samples that pass through an encoder at a time; None: the whole batch."""
 
@@ -141,11 +143,16 @@ class Method(nn.Module, ABC):
 
         Encoders take their BatchNorm statistics over the rows of all ranks. A method with a large table splits it.
         """
-        if ranks.size > 1 and not self.gathers_features:
-            raise InputError(f"{self.name} trains in one process: its loss is of more than the features of views")
+        if ranks.size > 1 and self.gathers is None:
+            raise InputError(f"{self.name} trains in one process: it gathers neither features nor losses")
         self.ranks = ranks
         for encoder in self.encoders():
             assert share_batch_norm(encoder, ranks) is encoder, "an encoder is more than one BatchNorm"
+
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Parameters of which a rank has the gradient of its own samples; of all others it has the whole gradient."""
+        modules = [self] if self.gathers == "losses" else self.encoders()
+        return list(dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad))
 
     def adam_epsilon_floor(self, samples: int) -> dict[nn.Parameter, float]:
         """Parameters of which a step of so many samples reaches few rows, with the ε that Adam should add at least.
@@ -198,13 +205,34 @@ class Method(nn.Module, ABC):
                 features: Tensor = encoder(views.flatten(0, 1))
             return features.float().reshape(*views.shape[:2], -1)
 
-        if self.micro_batch is None or len(views) <= self.micro_batch:
-            return self._gather(encode(views))
-        return self._gather(in_micro_batches(encoder, encode, views, self.micro_batch))
+        return self._gather(encoder, encode, views)
 
-    def _gather(self, features: Tensor) -> Tensor:
+    def mean_loss(self, losses: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """The mean over the batch of what a function of samples computes for each of their views: (B, …) each -> 0-d.
+
+        For a loss of more than features. Micro-batches pass as in `run_encoder`. Where ranks share the batch, `rows`
+        are those of this rank, and the mean is that of all.
+        """
+        return self._gather(self, losses, *rows).mean()
+
+    def random_numbers(self, views: Tensor, index: Tensor, count: int) -> Tensor:
+        """Random numbers between 0 and 1 for every view, (B, V, count); of a shared batch those of this rank's samples.
+
+        All ranks draw those of the whole batch, so that their generators stay together.
+        """
+        numbers = torch.rand(len(index) * views.shape[1], count, device=views.device)
+        numbers = numbers.reshape(len(index), -1, count)
         share = None if self.ranks is None else self.ranks.share
-        return features if share is None else share.gather(features)
+        return numbers if share is None else numbers[share.start : share.stop]
+
+    def _gather(self, network: nn.Module, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """A function of the network and of samples, in micro-batches; of a shared batch the rows of all ranks."""
+        if self.micro_batch is None or len(rows[0]) <= self.micro_batch:
+            results = function(*rows)
+        else:
+            results = in_micro_batches(network, function, *rows, size=self.micro_batch)
+        share = None if self.ranks is None else self.ranks.share
+        return results if share is None else share.gather(results)
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """Around forward passes of networks: the arithmetic of `autocast_dtype`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ class MAE(Method):
         terms={"source": "synthetic:cells@96x500", "encoder": "test_vit", "features": None},
         options={"decoder_width": 96, "decoder_depth": 2},
     )
-    gathers_features: ClassVar[bool] = False
+    gathers: ClassVar[Literal["losses"]] = "losses"
     prevents_collapse: ClassVar[str] = "reconstructing hidden parts of a sample"
     sums_over_samples = True
     reads: ClassVar[Reads] = "tokens"
@@ -84,14 +84,18 @@ class MAE(Method):
         self.register_buffer("positions", sine_cosine(grid, decoder_width), persistent=False)
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        images = views.flatten(0, 1)
-        order = torch.rand(len(images), self.num_patches, device=images.device).argsort(dim=1)
+        random = self.random_numbers(views, index, self.num_patches)
+        return weighted_sum(reconstruction=self.mean_loss(self.errors, views, random))
+
+    def errors(self, views: Tensor, random: Tensor) -> Tensor:
+        """The error of every view, (B, V), its patches (B, V, L) being visible in the order of the random numbers."""
+        images, order = views.flatten(0, 1), random.flatten(0, 1).argsort(dim=1)
         place = order.argsort(dim=1)  # of every patch in that order; the first are visible
         with self.autocast(images.device):
             predicted = self.decode(self.encode_visible(images, order[:, : self.visible]), place)
         targets = normalise_patches(patches_of(images, self.patch))
-        loss = masked_patch_error(predicted.float(), targets, (place >= self.visible).to(targets.dtype))
-        return weighted_sum(reconstruction=loss)
+        masked = (place >= self.visible).to(targets.dtype)
+        return masked_patch_error(predicted.float(), targets, masked, reduction="none").reshape(views.shape[:2])
 
     def encode_visible(self, images: Tensor, visible: Tensor) -> Tensor:
         """Tokens of the class and of the visible patches (n, k): (n, C, H, W) -> (n, prefix + k, width)."""

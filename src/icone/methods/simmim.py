@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ class SimMIM(Method):
     name: ClassVar[str] = "simmim"
     title: ClassVar[str] = "SimMIM"
     learning: ClassVar[Learning] = Learning(batch_size=4, gain=1)
-    gathers_features: ClassVar[bool] = False
+    gathers: ClassVar[Literal["losses"]] = "losses"
     prevents_collapse: ClassVar[str] = "reconstructing hidden parts of a sample"
     sums_over_samples = True
     reads: ClassVar[Reads] = "feature map"
@@ -62,13 +62,17 @@ class SimMIM(Method):
         self.decoder = nn.Linear(features, channels * math.prod(self.strides))
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
-        images = views.flatten(0, 1)
-        masked = self.draw_mask(len(images), images.device)
+        random = self.random_numbers(views, index, math.prod(self.grid))
+        return weighted_sum(reconstruction=self.mean_loss(self.errors, views, random))
+
+    def errors(self, views: Tensor, random: Tensor) -> Tensor:
+        """The error of every view, (B, V), with the squares or cubes hidden that have the smallest random numbers."""
+        images, masked = views.flatten(0, 1), self.mask(random.flatten(0, 1))
         value = self.mask_value.reshape(-1, *(1 for _ in self.size))
         with self.autocast(images.device):
             predicted = self.reconstruct(torch.where(masked[:, None], value, images))
-        loss = masked_absolute_error(predicted.float(), images, masked.to(images.dtype))
-        return weighted_sum(reconstruction=loss)
+        errors = masked_absolute_error(predicted.float(), images, masked.to(images.dtype), reduction="none")
+        return errors.reshape(views.shape[:2])
 
     def reconstruct(self, images: Tensor) -> Tensor:
         """What encoder and decoder make of samples with hidden parts: (n, C, *size) -> (n, C, *size)."""
@@ -81,10 +85,9 @@ class SimMIM(Method):
             whole = whole.flatten(2 + 2 * axis, 3 + 2 * axis)
         return crop(whole, self.size)
 
-    def draw_mask(self, count: int, device: torch.device) -> Tensor:
-        """Which pixels are hidden, (count, *size), bool: the same number of squares or cubes in every sample."""
-        order = torch.rand(count, math.prod(self.grid), device=device).argsort(dim=1)
-        masked = (order.argsort(dim=1) < self.hidden).unflatten(1, self.grid)
+    def mask(self, random: Tensor) -> Tensor:
+        """Which pixels are hidden, (n, *size), bool: the same number of squares or cubes in every sample."""
+        masked = (random.argsort(dim=1).argsort(dim=1) < self.hidden).unflatten(1, self.grid)
         for axis, patch in enumerate(self.patches, 1):
             masked = masked.repeat_interleave(patch, dim=axis)
         return crop(masked, self.size)

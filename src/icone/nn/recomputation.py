@@ -69,24 +69,24 @@ class Recomputation:
         return output
 
 
-def in_micro_batches(network: nn.Module, function: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
-    """A function of rows, in passes of at most `size` rows of nearly equal number, in the memory of one of them.
+def in_micro_batches(network: nn.Module, function: Callable[..., Tensor], *rows: Tensor, size: int) -> Tensor:
+    """A function of the rows of tensors, in passes of at most `size` rows, in the memory of one of them.
 
-    Every pass but the last is computed again in the backward pass, which begins with the last. Without gradients there
-    is nothing to compute again.
+    The passes have nearly equal numbers of rows. Every pass but the last is computed again in the backward pass, which
+    begins with the last. Without gradients there is nothing to compute again.
 
     >>> network = nn.Linear(2, 3)
     >>> x = torch.randn(5, 2)
     >>> in_micro_batches(network, network, x, size=2).allclose(network(x))
     True
     """
-    passes = micro_batches(x, size)
+    passes = list(zip(*(micro_batches(x, size) for x in rows), strict=True))
     again = Recomputation(network, function)
     results = []
     for number, part in enumerate(passes, 1):
         for layer in moving_average_layers(network):
             layer.begin_pass()
-        results.append(function(part) if number == len(passes) else again(part))
+        results.append(function(*part) if number == len(passes) else again(*part))
     return torch.cat(results)
 
 

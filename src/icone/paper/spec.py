@@ -25,7 +25,7 @@ _LATER = {
     for name in (
         "schedule", "micro_batch", "label_column", "group_column", "task", "include", "exclude", "no_labels",
         "channels_from", "missing_channels", "weights", "layer_decay", "warmup", "tiles", "stride", "background",
-        "crop", "crop_overlap", "colour",
+        "crop", "crop_overlap", "colour", "freeze_patch_embed",
     )
 }  # fmt: skip
 _OPTIONAL = {"cost", "official_test"}

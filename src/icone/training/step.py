@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from icone.config import PretrainConfig
 from icone.data import Batch
@@ -78,12 +78,6 @@ class Meter:
         self.bad_terms = torch.zeros(len(names), device=self.device)
 
 
-def encoder_parameters(method: Method) -> list[nn.Parameter]:
-    """The parameters of which every rank has the gradient of its own samples; all others have the whole gradient."""
-    found = (p for encoder in method.encoders() for p in encoder.parameters() if p.requires_grad)
-    return list(dict.fromkeys(found))
-
-
 @torch.no_grad()
 def clip_gradients(method: Method, longest: float) -> None:
     """Shorten the gradient of all parameters to this norm; of a table that ranks share, the rows of all count."""
@@ -149,7 +143,7 @@ class TrainStep:
                 (terms["loss"] if share == 1 else terms["loss"] * share).backward()
             self.batch_norms.update()
         if self.ranks is not None:
-            self.ranks.sum_gradients(encoder_parameters(self.method))
+            self.ranks.sum_gradients(self.method.own_parameters())
         if self.clip is not None:
             clip_gradients(self.method, self.clip)
         self.optimizer.step()
