@@ -284,7 +284,7 @@ def test_what_changes_its_input_in_place_is_refused() -> None:
 def test_large_inputs_of_batchnorm_are_taken_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for most in (2**27, 1):
-        monkeypatch.setattr("icone.nn.batchnorm.SLICED_ELEMENTS", most)
+        monkeypatch.setattr("icone.nn.normalisation.SLICED_ELEMENTS", most)
         torch.manual_seed(0)
         layer: Any = convert_batch_norm(nn.BatchNorm3d(40), 1)
         nn.init.normal_(layer.weight)

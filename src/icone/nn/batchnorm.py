@@ -9,6 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from icone.nn.normalisation import (
+    average_rate,
+    count_groups,
+    new_statistics,
+    normalise,
+    normalise_backward,
+    rate_of_share,
+)
 from icone.nn.ranks import Ranks, Share
 
 REFERENCE_SAMPLES = 16
@@ -71,7 +79,7 @@ class MovingAverageBatchNorm(nn.Module):
         super().__init__()
         share = min(1.0, batch_size / REFERENCE_SAMPLES)
         self.num_features, self.eps = layer.num_features, layer.eps
-        self.rate, self.gradient_rate = _rate_for(min(1.0, batch_size / samples)), _rate_for(share)
+        self.rate, self.gradient_rate = rate_of_share(min(1.0, batch_size / samples)), rate_of_share(share)
         self.running_rate = MOMENTUM * share
         self.gradient_rows = gradient_rows
         # Under the names of the ordinary layer, so that weights can be exchanged with it.
@@ -139,13 +147,13 @@ class MovingAverageBatchNorm(nn.Module):
             self.bias,
             self.gradient_means,
             moving,
-            _average_rate(passes, self.rate),
-            _average_rate(passes, self.gradient_rate),
+            average_rate(passes, self.rate),
+            average_rate(passes, self.gradient_rate),
             self._groups(x),
             self.eps,
             self._share(),
         )
-        running = torch.lerp(running, moving, _average_rate(passes, self.running_rate))
+        running = torch.lerp(running, moving, average_rate(passes, self.running_rate))
         self.pending = moving, running, passes + 1, count + 1
         return cast(Tensor, output).to(x.dtype)
 
@@ -170,7 +178,7 @@ class MovingAverageBatchNorm(nn.Module):
             )
 
     def _groups(self, x: Tensor) -> int:
-        return 1 if self.gradient_rows is None else _groups(len(x), self.gradient_rows)
+        return 1 if self.gradient_rows is None else count_groups(len(x), self.gradient_rows)
 
 
 class _NormaliseAndUpdate(torch.autograd.Function):
@@ -181,22 +189,22 @@ class _NormaliseAndUpdate(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: MovingAverageBatchNorm
     ) -> Tensor:
         ctx.share = layer._share()
-        moving = _new_statistics(layer.moving, x, _average_rate(layer.passes, layer.rate), ctx.share)
-        ctx.gradient_rate = _average_rate(layer.passes, layer.gradient_rate)
-        running_rate = _average_rate(layer.passes, layer.running_rate)
+        moving = new_statistics(layer.moving, x, average_rate(layer.passes, layer.rate), ctx.share)
+        ctx.gradient_rate = average_rate(layer.passes, layer.gradient_rate)
+        running_rate = average_rate(layer.passes, layer.running_rate)
         for running, value in zip((layer.running_mean, layer.running_var), moving, strict=True):
             running.lerp_(value, running_rate.to(running))
         layer.moving.copy_(moving)
         layer.passes.add_(1)
         ctx.layer = layer
         ctx.save_for_backward(x, weight, moving)
-        return _scale(x, weight, bias, moving, layer.eps)
+        return normalise(x, weight, bias, moving, layer.eps)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, moving = ctx.saved_tensors
         layer: MovingAverageBatchNorm = ctx.layer
-        inner, weight_gradient, bias_gradient, change = _backward(
+        inner, weight_gradient, bias_gradient, change = normalise_backward(
             gradient, x, weight, moving, layer.gradient_means, ctx.gradient_rate, layer._groups(x), layer.eps, ctx.share
         )
         layer.gradient_means.add_(change)
@@ -222,8 +230,8 @@ class _NormaliseDeferred(torch.autograd.Function):
         eps: float,
         share: Share | None,
     ) -> tuple[Tensor, Tensor]:
-        moving = _new_statistics(moving, x, rate, share)
-        return _scale(x, weight, bias, moving, eps), moving
+        moving = new_statistics(moving, x, rate, share)
+        return normalise(x, weight, bias, moving, eps), moving
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -235,132 +243,10 @@ class _NormaliseDeferred(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _moving: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, moving, gradient_means, gradient_rate = ctx.saved_tensors
-        results = _backward(gradient, x, weight, moving, gradient_means, gradient_rate, ctx.groups, ctx.eps, ctx.share)
-        return *results, None, None, None, None, None, None
-
-
-def _new_statistics(moving: Tensor, x: Tensor, rate: Tensor, share: Share | None) -> Tensor:
-    """Moving mean and variance (2, C) that include a pass: those of a mixture with the share `rate` of the pass.
-
-    The variance of the pass is that of x minus one of its values, so that a large mean takes no digits away from it.
-    """
-    mean, variance, shift = _pass_statistics(x)
-    if share is not None:
-        mean, variance = share.merge(mean + shift, variance)
-        shift = torch.zeros_like(mean)
-    apart = mean + shift - moving[0]
-    mixed = torch.lerp(moving[1], variance, rate) + (rate * (1 - rate)) * apart.square()
-    return torch.stack([moving[0] + rate * apart, mixed])
-
-
-def _pass_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance of x minus one of its values, and that value: (C) each."""
-    across = [0, *range(2, x.dim())]
-    shift = x[0]
-    while shift.dim() > 1:
-        shift = shift[..., 0]
-    shifted = x - _along_channels(shift, x)
-    mean = shifted.mean(across)
-    return mean, (shifted.square().mean(across) - mean.square()).clamp_min(0), shift
-
-
-def _scale(x: Tensor, weight: Tensor | None, bias: Tensor | None, moving: Tensor, eps: float) -> Tensor:
-    scale = (moving[1] + eps).rsqrt()
-    if weight is not None:
-        scale = scale * weight
-    return _affine(x, scale, -moving[0] * scale if bias is None else bias - moving[0] * scale)
-
-
-SLICED_ELEMENTS, SLICE_CHANNELS = 2**27, 16
-"""From so many numbers on, an input is taken so many channels at a time in the backward pass, because what is computed
-in between would take several times its memory. Channels are independent, and 16 fill what a GPU loads at once."""
-
-
-def _backward(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    moving: Tensor,
-    gradient_means: Tensor,
-    gradient_rate: Tensor,
-    groups: int,
-    eps: float,
-    share: Share | None,
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-    """`_backward_of_channels`, of few channels at a time where the input is large and nothing is compiled."""
-    size = x.numel() if share is None else share.total(x) / share.ranks.size  # all ranks must decide alike
-    if torch.compiler.is_compiling() or size < SLICED_ELEMENTS or x.shape[1] <= SLICE_CHANNELS:
-        return _backward_of_channels(gradient, x, weight, moving, gradient_means, gradient_rate, groups, eps, share)
-    inner, others = torch.empty_like(x), []
-    for first in range(0, x.shape[1], SLICE_CHANNELS):
-        some = slice(first, first + SLICE_CHANNELS)
-        own = None if weight is None else weight[some]
-        inner[:, some], *rest = _backward_of_channels(
-            gradient[:, some],
-            x[:, some],
-            own,
-            moving[:, some],
-            gradient_means[:, some],
-            gradient_rate,
-            groups,
-            eps,
-            share,
+        results = normalise_backward(
+            gradient, x, weight, moving, gradient_means, gradient_rate, ctx.groups, ctx.eps, ctx.share
         )
-        others.append(rest)
-    of_weight, of_bias, change = zip(*others, strict=True)
-    of_parameters = (None, None) if weight is None else (torch.cat(of_weight), torch.cat(of_bias))
-    return inner, *of_parameters, torch.cat(change, 1)
-
-
-def _backward_of_channels(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    moving: Tensor,
-    gradient_means: Tensor,
-    gradient_rate: Tensor,
-    groups: int,
-    eps: float,
-    share: Share | None,
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-    """Gradients of input, weight and bias, and the change of `gradient_means`.
-
-    With x̂ the normalised input and g the gradient times γ: ∂x = (g − mean(g) − x̂·mean(g·x̂)) / √(σ² + ε), where both
-    means are the moving ones. With a share, both are over the rows of all ranks, and the gradients of weight and bias
-    those of own rows, to be summed like all others.
-    """
-    across = [0, *range(2, x.dim())]
-    scale = (moving[1] + eps).rsqrt()
-    normalised = _affine(x, scale, -moving[0] * scale)
-    sums = torch.stack([gradient.sum(across), (gradient * normalised).sum(across)])
-    bias_gradient, weight_gradient = (None, None) if weight is None else sums.unbind()
-    factor = torch.ones_like(moving[0]) if weight is None else weight
-    if groups > 1:
-        sums = torch.stack([_sums_by_group(t, groups) for t in (gradient, gradient * normalised)], 1)
-    values: float = x.numel()
-    if share is not None:
-        assert groups == 1, "groups of rows are of one process"
-        sums, values = share.ranks.sum(sums), share.total(x)
-    averages = sums * factor * (x.shape[1] * groups / values)
-    change = gradient_rate * (averages - gradient_means)
-    mean, product = _by_row(gradient_means + change, x, groups).unbind(-2)
-    if groups > 1:
-        change = change.mean(0)
-    inner = _affine(gradient, scale * factor, -scale * mean)
-    inner = torch.addcmul(inner, normalised, _along_channels(-scale * product, x))
-    if share is not None and share.is_empty:
-        inner = torch.zeros_like(inner)
-    return inner, weight_gradient, bias_gradient, change
-
-
-def _rate_for(share: float) -> float:
-    """The rate of a moving average with the variance of a mean over 1/share passes: 2s/(1 + s)."""
-    return 2 * share / (1 + share)
-
-
-def _average_rate(passes: Tensor, rate: float) -> Tensor:
-    """The rate of a moving average; in the first passes that of the mean over all of them."""
-    return (1 / (passes + 1)).clamp_min(rate)
+        return *results, None, None, None, None, None, None
 
 
 def _joint_change(layer: MovingAverageBatchNorm, passes: int) -> Tensor:
@@ -369,37 +255,8 @@ def _joint_change(layer: MovingAverageBatchNorm, passes: int) -> Tensor:
     Each pass knows the average before the step only. One after another they move it by 1 − Π(1 − r) of the way to their
     mean, all of them from the same start by Σ r.
     """
-    rates = _average_rate(layer.passes + torch.arange(passes, device=layer.passes.device), layer.gradient_rate)
+    rates = average_rate(layer.passes + torch.arange(passes, device=layer.passes.device), layer.gradient_rate)
     return (1 - (1 - rates).prod()) / rates.sum()
-
-
-def _groups(rows: int, least: int) -> int:
-    """The number of groups of equal size, with at least so many rows each, if there are that many.
-
-    >>> [_groups(rows, 32) for rows in (2, 32, 62, 128, 130)]
-    [1, 1, 1, 4, 2]
-    """
-    return next(groups for groups in range(max(1, rows // least), 0, -1) if rows % groups == 0)
-
-
-def _sums_by_group(x: Tensor, groups: int) -> Tensor:
-    """(B, C, …) -> (groups, C)."""
-    return cast(Tensor, x.unflatten(0, (groups, -1)).sum([1, *range(3, x.dim() + 1)]))
-
-
-def _by_row(values: Tensor, x: Tensor, groups: int) -> Tensor:
-    """What every row of x gets of its group's values: (groups, 2, C) -> (B, 2, C); of the only group's as it is."""
-    return values if groups == 1 else values.repeat_interleave(len(x) // groups, 0)
-
-
-def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """x · scale + shift by channel, in one pass over x."""
-    return torch.addcmul(_along_channels(shift, x), x, _along_channels(scale, x))
-
-
-def _along_channels(values: Tensor, x: Tensor) -> Tensor:
-    """(C) or (B, C) -> what broadcasts with (B, C, …)."""
-    return values.view(*values.shape, *[1] * (x.dim() - 2))
 
 
 def convert_batch_norm(

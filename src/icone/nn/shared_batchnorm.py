@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from icone.nn.batchnorm import MovingAverageBatchNorm, _backward, _pass_statistics, _scale
+from icone.nn.batchnorm import MovingAverageBatchNorm
+from icone.nn.normalisation import normalise, normalise_backward, pass_statistics
 from icone.nn.ranks import Ranks, Share
 
 
@@ -58,18 +59,18 @@ class _Normalise(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, share: Share
     ) -> tuple[Tensor, Tensor]:
-        mean, variance, shift = _pass_statistics(x)
+        mean, variance, shift = pass_statistics(x)
         statistics = torch.stack(share.merge(mean + shift, variance))
         ctx.eps, ctx.share = eps, share
         ctx.save_for_backward(x, weight, statistics)
         ctx.mark_non_differentiable(statistics)
-        return _scale(x, weight, bias, statistics, eps), statistics
+        return normalise(x, weight, bias, statistics, eps), statistics
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _statistics: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, statistics = ctx.saved_tensors
         nothing, rate = torch.zeros_like(statistics), statistics.new_ones(())
-        inner, *of_layer, _ = _backward(gradient, x, weight, statistics, nothing, rate, 1, ctx.eps, ctx.share)
+        inner, *of_layer, _ = normalise_backward(gradient, x, weight, statistics, nothing, rate, 1, ctx.eps, ctx.share)
         return inner, *of_layer, None, None
 
 
