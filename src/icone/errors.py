@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -163,8 +164,11 @@ def optional(extra: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
+    except ImportError as error:  # of MONAI an error of its own, which only the text tells
+        missing = re.search(r"No module named '([^'.]+)", str(error))
+        if missing is None:
+            raise
+        package = missing[1]
         raise InputError(f"{what} needs the package {package}: pip install 'icone[{extra}]'") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,45 @@ def test_an_encoder_goes_into_its_segmentation_network_whole_or_not_at_all(
     assert all(torch.equal(before[name], tensor) for name, tensor in other.state_dict().items())
     with pytest.raises(InputError, match=r"encoder of nnU-Net.*load_unet"):
         icone.export(runs[3], "nnunet", tmp_path / "weights.pth")
+
+
+@pytest.mark.parametrize("kind", ["torch", "onnx"])
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
+def test_a_fine_tuned_network_answers_as_predict_does(
+    kind: Any, task: Any, runs: dict[int, icone.Run], tmp_path: Path
+) -> None:
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+    images = RNG.integers(0, 255, (40, 3, 32, 32), dtype=np.uint8)
+    several = ["a|b", "b", "a", "|"] * 10
+    labels = {"classification": ["a", "b"] * 20, "multilabel": several, "regression": np.arange(40.0) * 3}
+    tuned = icone.finetune(
+        runs[2], images, labels=labels[task], task=task, epochs=1, val_fraction=0, test_fraction=0.5, scratch=False,
+        lr=0.1, device="cpu", out=tmp_path / "tuned",
+    )  # fmt: skip
+    target = icone.export(tmp_path / "tuned", kind, tmp_path / f"whole{EXPORTS[kind].suffix}")
+    answers = tuned(images).numpy().reshape(len(images), -1)
+    np.testing.assert_allclose(icone.from_export(target)(images).numpy(), answers, rtol=1e-4, atol=1e-4)
+    said = json.loads(Path(f"{target}.json").read_text())["output"]
+    names = [] if task == "regression" else ["a", "b"]
+    assert said == {"kind": "probabilities" if names else "numbers", "task": task, "names": names}
+    with pytest.raises(InputError, match='exported as torch or onnx, got format="hub"'):
+        icone.export(tuned, "hub", tmp_path / "hub")
+
+
+def test_what_a_program_without_icone_has_to_do_is_said(runs: dict[int, icone.Run], tmp_path: Path) -> None:
+    """Following the sentences gives the features of the run."""
+    program = torch.export.load(icone.export(runs[3], "torch", tmp_path / "encoder.pt2")).module()
+    said = json.loads((tmp_path / "encoder.pt2.json").read_text())["preparation_steps"]
+    assert said[1] == "x = clip((x - low) / (high - low), 0, 1)"
+    assert said[2].endswith("until the sample in millimetres fits into 16 x 16 x 16")
+    assert said[3:] == ["pad with 0 to 16 x 16 x 16, centred"]
+    found = re.fullmatch(r"low, high = \[(.*)\], \[(.*)\], for each channel", said[0])
+    assert found is not None
+    low, high = map(float, found.groups())
+    x = np.clip((VOLUMES[:, :, 2:18] - low) / (high - low), 0, 1)  # of the size already: nothing to resample or pad
+    expected = icone.load_encoder(runs[3])(VOLUMES[:, :, 2:18])
+    torch.testing.assert_close(program(torch.from_numpy(x)), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_what_cannot_be_is_refused(runs: dict[int, icone.Run], tmp_path: Path) -> None:

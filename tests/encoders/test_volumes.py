@@ -14,7 +14,7 @@ from icone.encoders.feature_map import feature_map
 from icone.encoders.pretrained import put_weights
 from icone.encoders.regions import layer_depths
 from icone.encoders.volumes import resenc_plan
-from icone.errors import InputError
+from icone.errors import InputError, optional
 from icone.methods import Setting, build_method
 from icone.nn import convert_batch_norm
 
@@ -124,3 +124,12 @@ def test_sizes_and_widths_that_cannot_be_are_refused() -> None:
         build_encoder("monai:SwinUNETR", spatial_dims=3, in_channels=1, size=32, width=0.125)
     with pytest.raises(InputError, match="did you mean monai:SegResNet"):
         build_encoder("monai:SegResnet", spatial_dims=3, in_channels=1, size=32)
+
+
+def test_what_monai_misses_is_named() -> None:
+    """MONAI raises an error of its own for what it imports late."""
+    message = "monai:ViT needs the package einops: pip install 'icone\\[monai\\]'"
+    with pytest.raises(InputError, match=message), optional("monai", "monai:ViT"):
+        raise ImportError("from einops.layers.torch import Rearrange (No module named 'einops').")
+    with pytest.raises(ImportError, match="half"), optional("monai", "monai:ViT"):
+        raise ImportError("a package is there by half")

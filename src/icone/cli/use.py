@@ -87,13 +87,14 @@ class Predict(InferenceFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Verb):
-    """Write a run's encoder for other tools.
+    """Write a run's network for other tools.
 
-    These are timm, torch.export, ONNX, the Hugging Face Hub, MONAI and nnU-Net.
+    These are timm, torch.export, ONNX, the Hugging Face Hub, MONAI and nnU-Net. The weights alone are in the run folder
+    already: encoder.safetensors.
     """
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A run folder."""
+    """A run folder; torch and onnx take that of `icone finetune` too."""
     format: Literal["timm", "torch", "onnx", "hub", "monai", "nnunet"]
     """timm, hub, monai: a folder; torch: a .pt2 file; onnx: an .onnx file; nnunet: a .pth file."""
     out: Path | None = None

@@ -81,13 +81,14 @@ class LabelCode:
 
     def decode(self, outputs: Tensor) -> FloatArray:
         """Probabilities (N, names), or numbers (N,) in the units of the labels."""
-        outputs = outputs.double()
+        answers: FloatArray = self.answers(outputs.double()).cpu().numpy()
+        return answers[:, 0] if self.task == "regression" else answers
+
+    def answers(self, outputs: Tensor) -> Tensor:
+        """Probabilities (N, names), or numbers (N, 1) in the units of the labels."""
         if self.task == "regression":
-            values = outputs[:, 0] * self.std + self.mean
-        else:
-            values = outputs.sigmoid() if self.task == "multilabel" else outputs.softmax(dim=1)
-        found: FloatArray = values.cpu().numpy()
-        return found
+            return outputs * self.std + self.mean
+        return outputs.sigmoid() if self.task == "multilabel" else outputs.softmax(dim=1)
 
     def say(self, answers: FloatArray) -> list[Any]:
         """What is predicted: the likeliest class, the number, or the labels with a probability of a half or more.

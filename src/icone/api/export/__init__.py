@@ -1,4 +1,4 @@
-"""`icone.export`: a run's encoder for other tools, and `icone.from_export`, which reads it back."""
+"""`icone.export`: a run's network for other tools, and `icone.from_export`, which reads it back."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from torch import nn
 
 from icone.api.build import pick_device
 from icone.api.embed import load_encoder
-from icone.api.export.base import Export, begin_export, description_file, read_back
+from icone.api.export.base import Export, begin_classifier_export, begin_export, description_file, read_back
 from icone.api.export.graphs import OnnxEncoder, read_torch, write_onnx, write_torch
 from icone.api.export.hub_folder import WEIGHTS, read_config, write_hub, write_timm
 from icone.api.export.monai_bundle import write_monai
 from icone.api.export.segmentation import load_unet, write_nnunet
+from icone.api.predict import FineTuned, load_classifier
 from icone.api.weights import read_weights
 from icone.encoders.pretrained import put_weights
 from icone.errors import InputError
@@ -43,11 +44,13 @@ EXPORTS: dict[str, _Format] = {
     "nnunet": _Format(write_nnunet, ".pth"),
 }
 """How each format is written."""
+WHOLE = ("torch", "onnx")
+"""Formats that hold a whole computation."""
 
 
 @check_arguments
 def export(
-    run: str | Path | Run,
+    run: str | Path | Run | FineTuned,
     format: ExportFormat,
     out: str | Path | None = None,
     *,
@@ -55,35 +58,56 @@ def export(
     encoder: nn.Module | None = None,
     console: Console | None = None,
 ) -> Path:
-    """Write the trained encoder of a run for other tools, and return the path of the file or folder.
+    """Write the trained network of a run for other tools, and return the path of the file or folder.
+
+    Of a run of `icone.pretrain` that is its encoder, and the outputs are features. Of one of `icone.finetune` it is the
+    whole network, in the formats `torch` and `onnx`: the outputs are probabilities, or numbers in the units of the
+    labels.
 
     - `timm`: a folder that `timm.create_model("local-dir:…", pretrained=True)` loads.
-    - `torch`: a program of `torch.export` (.pt2), from samples in [0, 1] to features.
+    - `torch`: a program of `torch.export` (.pt2), from samples in [0, 1] to outputs.
     - `onnx`: the same as ONNX, compared with PyTorch by onnxruntime to 1e-4 before it is kept.
     - `hub`: a folder for the Hugging Face Hub: config.json, model.safetensors, README.md. `licence` goes into the card.
     - `monai`: a MONAI bundle.
     - `nnunet`: a file for nnU-Net's `-pretrained_weights`, of runs with the encoder `nnunet:ResEncL`.
 
-    How samples become the network's input is in JSON with each. `encoder` is for runs that were given theirs as a
-    Python object. `icone.from_export` reads all formats back.
+    How samples become the network's input is in JSON with each, in words too (`preparation_steps`). `encoder` is for
+    runs that were given theirs as a Python object. `icone.from_export` reads all formats back.
     """
-    run = run if isinstance(run, Run) else Run.open(run)
-    chosen = EXPORTS[format]
-    target = Path(out) if out is not None else Path(f"{run.folder.absolute().name}-{format}{chosen.suffix or ''}")
-    if run.preparation.spatial_dims == 0:
-        raise InputError("encoders of points are not exported: icone.load_encoder gives the module")
+    chosen, begun = EXPORTS[format], _begin(run, format, licence, encoder)
+    name = begun.run.folder.absolute().name
+    target = Path(out) if out is not None else Path(f"{name}-{format}{chosen.suffix or ''}")
     if chosen.suffix is not None and target.suffix != chosen.suffix:
         raise InputError(f"cannot write {target}: a file of the format {format} ends in {chosen.suffix}")
     if chosen.suffix is not None:
         check_target(target)
     refuse_own_file(target)
-    chosen.write(begin_export(run, load_encoder(run, encoder=encoder), licence), target)
+    chosen.write(begun, target)
     return target
+
+
+def _begin(run: str | Path | Run | FineTuned, format: str, licence: str, encoder: nn.Module | None) -> Export:
+    """What is written, of a pretrained encoder or of a fine-tuned network."""
+    if isinstance(run, (str, Path)) and Run(run).is_finetuned:
+        run = load_classifier(run, encoder=encoder)
+    if isinstance(run, FineTuned):
+        if format not in WHOLE:
+            raise InputError(
+                f"a fine-tuned network is exported as {' or '.join(WHOLE)}, got --format={format}: the other formats "
+                "are of encoders alone"
+            )
+        return begin_classifier_export(run, licence)
+    run = run if isinstance(run, Run) else Run.open(run)
+    if run.preparation.spatial_dims == 0:
+        raise InputError("encoders of points are not exported: icone.load_encoder gives the module")
+    return begin_export(run, load_encoder(run, encoder=encoder), licence)
 
 
 @check_arguments
 def from_export(path: str | Path, device: str = "cpu", *, encoder: nn.Module | None = None) -> FrozenEncoder:
-    """An exported encoder with its preparation: raw samples in, the features of `icone.embed` out.
+    """An exported network with its preparation: raw samples in, the features of `icone.embed` out.
+
+    Of a fine-tuned network the answers come out, in the order of `names` in the JSON file beside it.
 
     `encoder` is for exports of runs that were given theirs as a Python object, in the formats that hold weights alone.
     Programs (`torch`) and ONNX files cannot be trained further, and have no feature maps.

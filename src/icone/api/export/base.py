@@ -14,11 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from icone.api.build import WITH_PLAIN
-from icone.config import is_object
+from icone.api.predict import FineTuned
+from icone.config import PretrainConfig, is_object
 from icone.data import Preparation
+from icone.data.preparation_steps import preparation_steps
 from icone.encoders import adopt_encoder, build_encoder
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder
+from icone.finetuning.classifier import Classifier
+from icone.finetuning.label_code import LabelCode
 from icone.run import Run
 from icone.validation import check_folder
 from icone.views import CropViews, PlainViews, Views
@@ -55,21 +59,45 @@ class WithNormalisation(nn.Module):
         return self.network(self.views.plain(samples))  # type: ignore[no-any-return]
 
 
+class Answering(nn.Module):
+    """A fine-tuned network whose outputs are what `icone predict` says: (B, names) probabilities, or (B, 1) numbers."""
+
+    def __init__(self, classifier: Classifier, code: LabelCode) -> None:
+        super().__init__()
+        self.classifier, self.code = classifier, code
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return self.code.answers(self.classifier(samples))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """A trained encoder on its way out of a run."""
+    """A trained network on its way out of a run."""
 
     run: Run
+    config: PretrainConfig
+    """Of the pretraining."""
     network: nn.Module
+    outputs: int
+    """Numbers that the network gives for a sample: features, or the answers of a fine-tuned network."""
     preparation: Preparation
     views: Views
     """Its `plain` is what the network was trained to see."""
     licence: str
+    answers: dict[str, Any] | None = None
+    """What the outputs of a fine-tuned network mean: `task`, and the `names` of classes or labels in their order."""
 
     @property
     def name(self) -> str:
         """The name of the encoder, as `build_encoder` knows it."""
-        return self.run.config.encoder
+        return self.config.encoder
+
+    @property
+    def output_name(self) -> str:
+        """What the outputs are."""
+        if self.answers is None:
+            return "features"
+        return "numbers" if self.answers["task"] == "regression" else "probabilities"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,7 +107,7 @@ class Export:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `build_encoder`."""
-        config = self.run.config
+        config = self.config
         return {
             "name": config.encoder,
             "in_channels": self.preparation.channels,
@@ -102,10 +130,12 @@ class Export:
             "kind": kind,
             "version": DESCRIPTION_VERSION,
             "encoder": self.arguments,
-            "num_features": int(self.run.record["encoder"]["num_features"]),
+            "num_features": self.outputs,
+            "output": {"kind": self.output_name, **(self.answers or {})},
             "input": UNIT if takes_unit or not self.normalisation() else NORMALISED,
             "normalisation": {} if takes_unit else self.normalisation(),
             "preparation": self.preparation.to_json(),
+            "preparation_steps": preparation_steps(self.preparation),
         }
 
     def example(self, batch: int) -> Tensor:
@@ -114,15 +144,46 @@ class Export:
 
 
 def begin_export(run: Run, frozen: FrozenEncoder, licence: str) -> Export:
-    """The parts of an export; views that are Python code have no place in any format."""
-    if run.config.pipeline.endswith(WITH_PLAIN) and is_object(run.config.pipeline):
-        raise InputError(f"the views of {run.folder} have a function `plain` of their own, which no format can hold")
-    views: Views = PlainViews()
-    own = frozen.views.pipeline if isinstance(frozen.views, CropViews) else frozen.views
+    """The parts of an export of features."""
+    return Export(
+        run=run,
+        config=run.config,
+        network=frozen.encoder,
+        outputs=int(run.record["encoder"]["num_features"]),
+        preparation=frozen.preparation,
+        views=_plain_part(frozen.views, run.config, run.folder, len(frozen.preparation.size)),
+        licence=licence,
+    )
+
+
+def begin_classifier_export(tuned: FineTuned, licence: str) -> Export:
+    """The parts of an export of answers: probabilities, or numbers in the units of the labels."""
+    if tuned.preparation.crops:
+        raise InputError(
+            f"{tuned.folder} answers by the mean over windows of a sample (--crop), which no program of one window can "
+            "hold: use icone predict"
+        )
+    return Export(
+        run=Run(tuned.folder),
+        config=tuned.config,
+        network=Answering(tuned.classifier, tuned.code),
+        outputs=tuned.code.outputs,
+        preparation=tuned.preparation,
+        views=_plain_part(tuned.views, tuned.config, tuned.folder, len(tuned.preparation.size)),
+        licence=licence,
+        answers={"task": tuned.code.task, "names": list(tuned.code.names)},
+    )
+
+
+def _plain_part(views: Views, config: PretrainConfig, folder: Path, dims: int) -> Views:
+    """The deterministic part of a run's views; those that are Python code have no place in any format."""
+    if config.pipeline.endswith(WITH_PLAIN) and is_object(config.pipeline):
+        raise InputError(f"the views of {folder} have a function `plain` of their own, which no format can hold")
+    own = views.pipeline if isinstance(views, CropViews) else views
     mean, std = (getattr(own, name, None) for name in ("mean", "std"))
     if isinstance(mean, Tensor) and isinstance(std, Tensor):
-        views = NormalisedViews(mean.flatten().tolist(), std.flatten().tolist(), len(frozen.preparation.size))
-    return Export(run=run, network=frozen.encoder, preparation=frozen.preparation, views=views, licence=licence)
+        return NormalisedViews(mean.flatten().tolist(), std.flatten().tolist(), dims)
+    return PlainViews()
 
 
 def read_back(

@@ -1,4 +1,4 @@
-"""Whole computations, without Python: `torch.export` programs and ONNX files, from samples in [0, 1] to features."""
+"""Whole computations, without Python: `torch.export` programs and ONNX files, from samples in [0, 1] to outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from icone.errors import InputError, one_line, optional
 from icone.run import replacing, write_json
 
 TOLERANCE = 1e-4
-"""How far features of an ONNX file may be from those of PyTorch, relative to the largest of them."""
+"""How far outputs of an ONNX file may be from those of PyTorch, relative to the largest of them."""
 
 
 def write_torch(export: Export, target: Path) -> None:
@@ -38,7 +38,7 @@ def write_onnx(export: Export, target: Path) -> None:
     with replacing(target) as temporary:
         with _quiet():
             program: Any = torch.onnx.export(
-                _program(export), dynamo=True, input_names=["samples"], output_names=["features"], verbose=False
+                _program(export), dynamo=True, input_names=["samples"], output_names=[export.output_name], verbose=False
             )
             program.save(temporary, external_data=False)
         found = OnnxEncoder(temporary)
@@ -49,8 +49,8 @@ def write_onnx(export: Export, target: Path) -> None:
             error = ((found(samples) - expected).abs().max() / expected.abs().max().clamp(min=1e-12)).item()
             if not error <= TOLERANCE:
                 raise InputError(
-                    f"onnxruntime gives other features than PyTorch for this encoder (by {error:.1e} of the largest, "
-                    f"{TOLERANCE:g} is allowed), so that nothing was written: use --format=torch"
+                    f"onnxruntime gives other {export.output_name} than PyTorch for this network (by {error:.1e} of "
+                    f"the largest, {TOLERANCE:g} is allowed), so that nothing was written: use --format=torch"
                 )
     write_json(description_file(target), export.description("onnx", takes_unit=True))
 

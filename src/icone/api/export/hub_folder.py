@@ -45,13 +45,13 @@ def _write_weights(export: Export, folder: Path) -> None:
 
 def timm_config(export: Export) -> dict[str, Any]:
     """What timm's config.json says: how to build the network, and how samples are normalised."""
-    features = export.run.config.features or 0
+    features = export.config.features or 0
     channels, *size = export.shape
     mean_std = export.normalisation() or {"mean": [0.0] * channels, "std": [1.0] * channels}
     return {
         "architecture": timm_name(export.name),
         "num_classes": features,
-        "num_features": int(export.run.record["encoder"]["num_features"]),
+        "num_features": export.outputs,
         "model_args": timm_arguments(export),
         "pretrained_cfg": {
             "tag": "icone",
@@ -71,7 +71,7 @@ def timm_arguments(export: Export) -> dict[str, Any]:
     """The arguments of `timm.create_model` besides the name."""
     embedding: Any = getattr(export.network, "patch_embed", None)
     sized = {"img_size": list(export.preparation.size)} if getattr(embedding, "img_size", None) is not None else {}
-    return {"in_chans": export.preparation.channels, "num_classes": export.run.config.features or 0, **sized}
+    return {"in_chans": export.preparation.channels, "num_classes": export.config.features or 0, **sized}
 
 
 def read_config(path: Path) -> dict[str, Any]:

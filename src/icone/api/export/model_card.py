@@ -33,7 +33,7 @@ def model_card(export: Export, *, is_timm: bool) -> str:
 
 
 def _text(export: Export, is_timm: bool) -> list[str]:
-    run, config, record = export.run, export.run.config, export.run.record
+    run, config, record = export.run, export.config, export.run.record
     data, preparation = record["data"], export.preparation
     source = "a Python object" if is_object(config.source) else _without_folders(config.source)
     size = "×".join(map(str, preparation.size)) or "points"
@@ -92,7 +92,7 @@ def _text(export: Export, is_timm: bool) -> list[str]:
 
 
 def _command(export: Export) -> str:
-    return shlex.join(["icone", *map(_without_folders, to_command(export.run.config)[1:])])
+    return shlex.join(["icone", *map(_without_folders, to_command(export.config)[1:])])
 
 
 def _without_folders(text: str) -> str:

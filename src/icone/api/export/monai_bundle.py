@@ -36,7 +36,7 @@ def write_monai(export: Export, target: Path) -> None:
 
 def network_definition(export: Export) -> dict[str, Any]:
     """How MONAI's parser builds the network: by MONAI or timm where they have it, else by icone."""
-    config = export.run.config
+    config = export.config
     name = "resnet18_3d" if config.encoder == "auto" and export.preparation.spatial_dims == 3 else config.encoder
     if is_object(name):
         raise InputError("a bundle names its network, and this one was a Python object: use --format=torch or onnx")
@@ -53,7 +53,7 @@ def network_definition(export: Export) -> dict[str, Any]:
             "shortcut_type": "B",
             "bias_downsample": False,
             "widen_factor": config.width,
-            "num_classes": int(export.run.record["encoder"]["num_features"]),
+            "num_classes": export.outputs,
             "norm": NORMS[config.norm],
         }
     if export.preparation.spatial_dims == 2 and (known := timm_name(name)) is not None:
@@ -79,7 +79,7 @@ def _inference(definition: dict[str, Any]) -> dict[str, Any]:
 
 def _metadata(export: Export) -> dict[str, Any]:
     channels, *size = export.shape
-    features = int(export.run.record["encoder"]["num_features"])
+    features = export.outputs
     given = export.description("monai")["input"]
     return {
         "schema": SCHEMA,
@@ -89,7 +89,7 @@ def _metadata(export: Export) -> dict[str, Any]:
         "pytorch_version": _version("torch", "2.6.0"),
         "numpy_version": _version("numpy", "1.26.0"),
         "required_packages_version": {"icone": _version("icone", "0.2.0"), "timm": _version("timm", "1.0.10")},
-        "name": f"{export.name} by {export.run.config.method}",
+        "name": f"{export.name} by {export.config.method}",
         "task": "features of images or volumes, learnt without labels",
         "description": "An encoder that was pretrained without labels; docs/README.md says on what and how.",
         "authors": "unknown",

@@ -66,7 +66,7 @@ def write_nnunet(export: Export, target: Path) -> None:
     with optional("nnunet", "icone export --format=nnunet"):
         from dynamic_network_architectures.architectures.unet import ResidualEncoderUNet
         from dynamic_network_architectures.initialization.weight_init import InitWeights_He
-    plan = resenc_plan(export.preparation.size, export.run.config.width)
+    plan = resenc_plan(export.preparation.size, export.config.width)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         unet: Any = ResidualEncoderUNet(
