@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -23,6 +24,8 @@ CHANNELS_SHOWN = 8
 """Channels whose intensity range a note names; series and spectra have hundreds."""
 OTHER_UNIT = 4
 """Files of two types whose largest values differ by more than this factor do not share a unit."""
+PATCH = 16
+"""Edge of the patches of the usual encoder of images, which must divide a size."""
 ENLARGED = "samples are enlarged"
 """How the note begins that a smaller size would do."""
 MOSTLY_ABOVE = 0.5
@@ -121,7 +124,9 @@ def _size_notes(facts: Sequence[Facts], preparation: Preparation, is_given: bool
         return
     largest = max(max(fact.shape[1:]) for fact in facts)
     if not is_given and largest < target and (scales_of(facts, preparation) > 1 - 0.5 / target).all():
-        yield f"{ENLARGED} from {largest} to {target}; --size={largest} keeps their size"
+        near = largest if preparation.spatial_dims == 3 else PATCH * math.ceil(largest / PATCH)
+        keeps = "keeps their size" if near == largest else f"is near their size, and divides into patches of {PATCH}"
+        yield f"{ENLARGED} from {largest} to {target}; --size={near} {keeps}"
 
 
 def _name_notes(source: Source, facts: Sequence[Facts]) -> Iterator[str]:

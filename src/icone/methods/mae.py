@@ -60,10 +60,12 @@ class MAE(Method):
 
         super().__init__(encoder, setting)
         if not isinstance(encoder, VisionTransformer):
+            is_volume = len(setting.sample_shape) == 4
+            way_out = "for volumes use " if is_volume else "use one, such as vit_small_patch16, or "
             raise UndefinedError(
-                f"mae drops patches before a vision transformer, and the encoder {type(encoder).__name__} is none: "
-                "use a ViT of timm, such as vit_small_patch16, or --method=simmim, which masks the input of any "
-                "encoder with a feature map"
+                "mae drops patches before a vision transformer of timm, and the encoder "
+                f"{type(encoder).__name__} is none: {way_out}--method=simmim, which masks the input of any encoder with a "
+                "feature map"
             )
         if decoder_width % HEAD_WIDTH:
             raise InputError(f"decoder_width must be a multiple of {HEAD_WIDTH}, got {decoder_width}")
