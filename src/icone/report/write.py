@@ -114,11 +114,19 @@ def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
 
 
 def _write(contents: Sequence[dict[str, Any]], target: Path, **more: Any) -> Path:
-    names = [group["name"] for group in more.get("groups", ())] or [content["name"] for content in contents]
-    title = names[0] if len(names) == 1 else f"{len(names)} runs"
+    title = _title(contents, more.get("groups", ()))
     about = {"title": title, "written": utc_text(written_at()), "version": version("icone")}
     write_text(target, page({**about, "runs": contents, **more}))
     return target
+
+
+def _title(contents: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> str:
+    """The name of the run or of the folder of seeds; of two both; of more their number."""
+    names = [one["name"] for one in groups or contents]
+    if len(names) <= 2:
+        return " and ".join(names)
+    seeds = f"{len(names)} groups of seeds, " if len(names) < len(contents) else ""
+    return f"{seeds}{len(contents)} runs"
 
 
 def written_at() -> str:
