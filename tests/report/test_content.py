@@ -269,6 +269,14 @@ def test_a_run_that_version_0_1_evaluated_still_opens(make_run: Callable[..., Ru
     assert "an earlier version" in run._repr_html_()
 
 
+def test_a_run_that_was_interrupted_has_no_page_yet(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run(features(6), [""] * 6)  # with six epochs, and without an encoder
+    run.result_file.unlink()
+    with pytest.raises(InputError, match=r"not finished \(6 of 6 epochs\): go on with resume=True; .*`icone figures "):
+        report([run], out=tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_a_run_that_was_not_evaluated_is_judged_by_its_history(make_run: Callable[..., Run]) -> None:
     run = make_run(features(6), [""] * 6)
     run.result_file.unlink()

@@ -59,7 +59,7 @@ function classNetworks(run) {
   const rows = [...run.probes[0].classes.map((c) => row(c, counts?.[c] ? `${counts[c].train} / ${counts[c].test}` : "", (p) => percent(p.per_class[c]))),
     row("all test samples", "", (p) => percent(p.accuracy))];
   return [make("p", { class: "help", text: "Share of the test samples of every class that are right, in percent. The balanced accuracy above is the mean over classes; its interval is by bootstrap over test samples." }),
-    byClass(["class", "train / test", ...run.probes.map((p) => p.name)], rows), ...probeNotes(run), ...confusions(run.probes[0], `the ${run.probes[0].name} network`)];
+    byClass(["class", "train + val / test", ...run.probes.map((p) => p.name)], rows), ...probeNotes(run), ...confusions(run.probes[0], `the ${run.probes[0].name} network`)];
 }
 const probeNotes = (run) => run.probes.filter((p) => p.note).map((p) => make("p", { class: "note", text: `${p.name}: ${p.note}` }));
 function confusion(probe, which) {
