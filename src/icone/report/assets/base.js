@@ -31,10 +31,11 @@ function make(tag, options = {}, ...children) {
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 }
+const lengthOf = (text) => (text.length < 15 ? "whole" : text.length > 24 ? "long" : "");
 // A table in a box that scrolls; the first cell of a row is its heading, the others are numbers.
 function scores(headings, rows, label = null) {
   const shown = (value) => (Number.isInteger(value) ? grouped(value) : String(value));
-  const cell = (value, i, scope) => make(scope && value !== "" ? "th" : "td", { class: i ? "number" : shown(value).length < 15 ? "whole" : "", ...(scope ? { scope } : {}) }, ...(i ? [shown(value)] : breakable(shown(value))));
+  const cell = (value, i, scope) => make(scope && value !== "" ? "th" : "td", { class: i ? "number" : lengthOf(shown(value)), ...(scope ? { scope } : {}) }, ...(i ? [shown(value)] : breakable(shown(value))));
   const head = make("tr", {}, ...headings.map((value, i) => cell(value, i, "col")));
   const body = rows.map((row) => make("tr", {}, ...row.map((value, i) => cell(value, i, i ? "" : "row"))));
   const table = make("table", { class: "scores" }, make("thead", {}, head), make("tbody", {}, ...body));

@@ -75,7 +75,7 @@ function confusion(probe, which) {
   });
   return make("div", {}, which ? make("h4", { text: which }) : null,
     make("div", { class: "scroll matrix", ...reachable(`Confusion matrix ${which}`) },
-      make("table", { class: `confusion ${isMany || isLong ? "many" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
+      make("table", { class: `confusion ${isMany || isLong ? "many" : ""} ${isLong ? "wordy" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
 }
 function multilabel(run) {
   const [probe] = run.probes, before = probe.untrained, which = before ? ["untrained", "trained"] : ["trained"];
