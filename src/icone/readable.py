@@ -70,18 +70,17 @@ def as_text(parts: Iterable[Part]) -> str:
 
 
 def as_html(parts: Iterable[Part]) -> str:
-    """The same as HTML; all text in it is escaped.
+    """The same as HTML; all text in it is escaped, and words that follow each other are the rows of a table.
 
-    >>> as_html(["<b>", ("size", "8")])
-    '<p>&lt;b&gt;</p><table><tr><th style="text-align: left; vertical-align: top; white-space: nowrap">size</th><td style="text-align: left; vertical-align: top">8</td></tr></table>'
-    """  # noqa: E501
+    >>> as_html(["<b>", "two"])
+    '<p>&lt;b&gt;</p><p>two</p>'
+    """
     shown = []
-    for kind, some in groupby(parts, type):
-        found = list(some)
-        if kind is tuple:
-            shown.append(html_table(found))  # type: ignore[arg-type]
+    for is_word, some in groupby(parts, lambda part: isinstance(part, tuple)):
+        if is_word:
+            shown.append(html_table(part for part in some if isinstance(part, tuple)))
         else:
-            shown += [_of_table(part) if isinstance(part, Table) else f"<p>{_safe(str(part))}</p>" for part in found]
+            shown += [_of_table(part) if isinstance(part, Table) else f"<p>{_safe(str(part))}</p>" for part in some]
     return "".join(shown)
 
 

@@ -19,29 +19,38 @@ RNG = np.random.default_rng(0)
 CONTRAST = 4.5
 """Of text with what is behind it, the least that WCAG 2.1 allows (level AA)."""
 DIM = """
-const light = (c) => { const v = c.map((x) => { x /= 255; return x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4; }); return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
+const linear = (x) => (x / 255 <= 0.03928 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
+const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
 const rgba = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
 const over = (top, below) => below.map((v, i) => v * (1 - top[3]) + top[i] * top[3]);
 function behind(node) {
   const layers = [];
-  for (let e = node; e; e = e.parentElement) { layers.push(rgba(getComputedStyle(e).backgroundColor)); if (layers.at(-1)[3] === 1) break; }
+  for (let e = node; e && layers.at(-1)?.[3] !== 1; e = e.parentElement) {
+    layers.push(rgba(getComputedStyle(e).backgroundColor));
+  }
   return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
 }
-return [...document.querySelectorAll("body *")].flatMap((node) => {
+function isText(node) {
   const says = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  if (!says || !node.getClientRects().length || node.ariaHidden === "true" || node.closest("script, style, option")) return [];
-  const paper = behind(node), ink = over(rgba(getComputedStyle(node)[node instanceof SVGElement ? "fill" : "color"]), paper);
-  const [more, less] = [light(ink), light(paper)].sort((a, b) => b - a), found = (more + 0.05) / (less + 0.05);
+  return says && node.getClientRects().length && node.ariaHidden !== "true" && !node.closest("script, style, option");
+}
+return [...document.querySelectorAll("body *")].filter(isText).flatMap((node) => {
+  const colour = getComputedStyle(node)[node instanceof SVGElement ? "fill" : "color"], paper = behind(node);
+  const [more, less] = [light(over(rgba(colour), paper)), light(paper)].sort((a, b) => b - a);
+  const found = (more + 0.05) / (less + 0.05);
   return found < arguments[0] ? [`${node.tagName} ${node.textContent.slice(0, 30)}: ${found.toFixed(2)}`] : [];
 });
-"""  # noqa: E501
+"""
 UNREACHED = """
+const scrolls = (way) => ["auto", "scroll"].includes(way);
 return [...document.querySelectorAll("main *")].filter((node) => {
-  const style = getComputedStyle(node), scrolls = (way) => ["auto", "scroll"].includes(way);
-  const isLarger = (scrolls(style.overflowX) && node.scrollWidth > node.clientWidth + 1) || (scrolls(style.overflowY) && node.scrollHeight > node.clientHeight + 1);
-  return isLarger && node.tabIndex < 0 && !node.querySelector("button, a, input, [tabindex]") && !node.closest("details:not([open])");
+  const style = getComputedStyle(node);
+  const isWider = scrolls(style.overflowX) && node.scrollWidth > node.clientWidth + 1;
+  const isHigher = scrolls(style.overflowY) && node.scrollHeight > node.clientHeight + 1;
+  const isReached = node.tabIndex >= 0 || node.querySelector("button, a, input, [tabindex]");
+  return (isWider || isHigher) && !isReached && !node.closest("details:not([open])");
 }).map((node) => node.className);
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture(scope="module")
