@@ -100,10 +100,10 @@ def test_the_keyboard_scrolls_whatever_is_larger_than_its_box(opened: webdriver.
         size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
         opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         in_page(opened, "for (const box of document.querySelectorAll('details')) box.open = true")
-        opened.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-        assert in_page(opened, UNREACHED) == []
+        WebDriverWait(opened, 10).until(lambda b: in_page(b, UNREACHED) == [])
     assert in_page(opened, "return document.querySelectorAll('#read .tiles[tabindex]').length") == 6  # views of volumes
-    assert in_page(opened, "return document.documentElement.scrollWidth") == 390
+    width = "return document.documentElement.scrollWidth"
+    WebDriverWait(opened, 10).until(lambda b: in_page(b, width) == 390)  # charts follow a little later
 
 
 def test_nothing_moves_where_that_is_not_wanted(opened: webdriver.Chrome) -> None:
