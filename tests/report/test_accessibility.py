@@ -102,8 +102,8 @@ def test_the_keyboard_scrolls_whatever_is_larger_than_its_box(opened: webdriver.
         in_page(opened, "for (const box of document.querySelectorAll('details')) box.open = true")
         WebDriverWait(opened, 10).until(lambda b: in_page(b, UNREACHED) == [])
     assert in_page(opened, "return document.querySelectorAll('#read .tiles[tabindex]').length") == 6  # views of volumes
-    width = "return document.documentElement.scrollWidth"
-    WebDriverWait(opened, 10).until(lambda b: in_page(b, width) == 390)  # charts follow a little later
+    needed = "return document.documentElement.scrollWidth"
+    WebDriverWait(opened, 10).until(lambda b: in_page(b, needed) == 390)  # charts follow a little later
 
 
 def test_nothing_moves_where_that_is_not_wanted(opened: webdriver.Chrome) -> None:
