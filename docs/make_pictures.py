@@ -101,7 +101,7 @@ def main() -> None:
         camera.browser.execute_script(CLICK)
         camera.take("report-map", "#map", 860)
         camera.open(seeds, 1280, "light")
-        camera.take("report-seeds", "#verdict", 600)
+        camera.take("report-seeds", "#verdict", 780)
         camera.open(one, 390, "dark", phone=True)
         camera.take("report-phone", "body", 844)
         camera.browser.quit()

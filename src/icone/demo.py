@@ -42,7 +42,7 @@ def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
         raise InputError(f"{out} holds other things than run folders, such as {named}: choose another --out")
     for name, settings in DEMO_RUNS.items():
         _check_own(out / name, PretrainConfig(**settings, **COMMON))
-    results = {}
+    results: dict[str, dict[str, Any]] = {}
     for name, settings in DEMO_RUNS.items():
         folder = out / name
         if folder.exists():

@@ -24,6 +24,7 @@ from icone.data import Preparation
 from icone.data.identity import content_digest
 from icone.errors import InputError
 from icone.files import remove_leftovers, replace_file
+from icone.readable import Part, Readable
 from icone.validation import meant_path
 from icone.wording import all_in_user_terms
 
@@ -186,8 +187,7 @@ class Run:
         if not self.result_file.is_file() or self._is_extended:
             return None
         found = self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
-        told: dict[str, Any] = all_in_user_terms(found)
-        return told
+        return Readable(all_in_user_terms(found), _shown)
 
     @property
     def finished(self) -> bool:
@@ -426,6 +426,13 @@ def misfit(wanted: dict[str, Tensor], found: dict[str, Tensor], *, rows: Collect
         if found[name].dtype != tensor.dtype:
             return f"{name} is of type {found[name].dtype}, not {tensor.dtype}"
     return None
+
+
+def _shown(result: dict[str, Any]) -> list[Part]:
+    """What is said about the result of an evaluation, for a reader in a notebook or a terminal."""
+    from icone.report.notebook import evaluation_parts
+
+    return evaluation_parts(result)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,8 @@ def test_few_directions_are_remarked() -> None:
 def test_the_metrics_are_in_the_words() -> None:
     figures = {"rankme": 41.26, "rank_limit": 149.0, "mean_cosine": 0.987, "first_component": 0.92}
     text = str(judge(figures, figures | {"rankme": 30.0}))
-    for part in ("41.3 of at most 149 (28 %), 30.0 before", "cosine 0.987", "92 %", "same direction", "One direction"):
+    parts = ("41.3 of at most 149 (28 %), 30.0 before", "cosine of 0.987", "92 %", "same direction", "One direction")
+    for part in parts:
         assert part in text
     plain = judge(figures | {"mean_cosine": 0.1, "first_component": 0.2}, figures)
     assert "direction" not in plain.advice

@@ -274,7 +274,7 @@ def test_a_result_says_scores_and_what_comes_next(run: Run, tmp_path: Path) -> N
         assert text in html
     assert str(tmp_path / "<b>") in said
     assert "Linear(" not in said  # not the layers
-    assert len(said.splitlines()) < 12
+    assert len(said.splitlines()) < 18
     assert "&lt;b&gt;" in html
     (tmp_path / "<b>" / "result.json").unlink()
     assert "finish it with resume=True" in repr(found)

@@ -29,6 +29,7 @@ from icone.report.samples import numbers_or_categories, read_samples
 from icone.report.thumbnails import lay_out, picture
 from icone.report.write import embed_json, page, report
 from icone.run import Run, write_json
+from icone.wording import command_line
 
 Array = npt.NDArray[np.float32]
 RNG = np.random.default_rng(0)
@@ -249,7 +250,8 @@ def test_the_verdict_of_the_evaluation_is_shown_as_it_is(make_run: Callable[...,
     run = make_run(features(6), [""] * 6)
     assert run.result is not None
     content = content_of(run)
-    assert content["verdict"] == run.result["verdict"]
+    with command_line():  # a page calls settings by their flags
+        assert content["verdict"] == run.result["verdict"]
     assert content["note"].startswith("Measured on 6 samples; recognition, LiDAR and alignment on random views of 6 of")
     html = run._repr_html_()
     assert run.result["verdict"]["headline"] in html
@@ -265,6 +267,14 @@ def test_a_run_that_version_0_1_evaluated_still_opens(make_run: Callable[..., Ru
     assert "an earlier version" in verdict["headline"]
     assert verdict["evidence"] == ["The features are healthy: …"]
     assert "an earlier version" in run._repr_html_()
+
+
+def test_a_run_that_was_interrupted_has_no_page_yet(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run(features(6), [""] * 6)  # with six epochs, and without an encoder
+    run.result_file.unlink()
+    with pytest.raises(InputError, match=r"not finished \(6 of 6 epochs\): go on with resume=True; .*`icone figures "):
+        report([run], out=tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_a_run_that_was_not_evaluated_is_judged_by_its_history(make_run: Callable[..., Run]) -> None:

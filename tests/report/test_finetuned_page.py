@@ -86,4 +86,4 @@ def test_a_browser_shows_it(
     assert "fine-tuned" in said
     assert "icone finetune" in said
     if task == "classes":
-        assert "Confusion matrix, fine-tuned" in said
+        assert "Confusion matrix of the fine-tuned network" in said

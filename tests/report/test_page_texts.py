@@ -58,7 +58,7 @@ def test_a_strip_of_slices_is_explained_once_where_it_first_appears(opened: webd
 
 
 def test_live_metrics_have_names_of_their_own_and_an_explanation(opened: webdriver.Chrome) -> None:
-    titles, rows = texts(opened, "#training .chart h3"), texts(opened, "#verdict td:first-child")
+    titles, rows = texts(opened, "#training .chart h3"), texts(opened, "#verdict th:first-child")
     assert "Live RankMe" in titles
     assert "RankMe" in rows
     assert not {title.lower() for title in titles} & {row.lower() for row in rows}
@@ -85,7 +85,7 @@ def test_few_near_duplicates_are_shown_until_all_are_asked_for(opened: webdriver
 
 def test_the_page_has_a_date_and_the_run_another(opened: webdriver.Chrome) -> None:
     assert texts(opened, "#provenance > .note")[0].startswith("This page was written on 20")
-    rows = dict(zip(texts(opened, "#provenance td:first-child"), texts(opened, "#provenance td + td"), strict=True))
+    rows = dict(zip(texts(opened, "#provenance th"), texts(opened, "#provenance th + td"), strict=True))
     assert rows["started"] == "today"
     assert "written" not in rows
 

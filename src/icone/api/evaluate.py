@@ -14,7 +14,7 @@ from torch import nn
 from icone.api.build import check_given, give_again, given_objects, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
 from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
-from icone.api.few_labels import FinetuneShares, finetuned_shares, forget_finished
+from icone.api.few_labels import FinetuneShares, efficiency_table, finetuned_shares, finetuned_table, forget_finished
 from icone.config import is_object
 from icone.data import Dataset
 from icone.data.targets import TaskSetting
@@ -25,8 +25,9 @@ from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
 from icone.evaluation.metrics import metric_texts
 from icone.evaluation.probes import ProbeResult
-from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
+from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, Verdict, judge
 from icone.methods import method_class
+from icone.readable import Part, Readable
 from icone.run import Run, replacing, write_json
 from icone.seeds import seed_folders
 from icone.terminal import Terminal, counted, say
@@ -64,8 +65,10 @@ def evaluate(
     device: str = "auto",
     cache: str | None = None,
     console: Console | None = None,
-) -> dict[str, Any]:
+) -> Readable:
     """Measure a run's encoder on the data it was trained on; written to its result.json and features.npz.
+
+    The result is a dictionary with the content of result.json, and is shown as the table of `icone evaluate`.
 
     `data` says where that data is now, or gives it again where it was a Python object; so do `encoder` and `views`.
 
@@ -149,8 +152,7 @@ def evaluate(
             )
         write_json(run.result_file, result)
         forget_finished(run)
-    told: dict[str, Any] = all_in_user_terms(result)  # the file keeps the flags, for whoever opens it
-    return told
+    return Readable(all_in_user_terms(result), evaluation_parts)  # the file keeps the flags, for whoever opens it
 
 
 def _tested(probes: dict[str, Result], partition: Partition | None) -> dict[str, dict[str, Any]]:
@@ -195,6 +197,14 @@ def result_table(result: dict[str, Any]) -> Table:
     return _metrics_table([result], result["data"]["note"])
 
 
+def evaluation_parts(result: dict[str, Any]) -> list[Part]:
+    """What is said about a result: the tables, the verdict, how sure the scores are, and notes."""
+    verdict = Verdict.from_json(result["verdict"])
+    tables = filter(None, (result_table(result), efficiency_table(result), finetuned_table(result)))
+    texts = (verdict.headline, *verdict.evidence, *score_sentences(result), verdict.advice)
+    return [*tables, *filter(None, texts), *(f"note: {note}" for note in notes(result))]
+
+
 def notes(result: dict[str, Any]) -> list[str]:
     """Sentences about labels and probes that a reader should know."""
     said: dict[str, list[str]] = {}
@@ -233,7 +243,7 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **settings: Any) -> dict[str, dict[str, Any]]:
+def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **settings: Any) -> Readable:
     """The result of `icone.evaluate(run, **settings)` for every run of a folder of seeds, by the name of its folder.
 
     `folder` holds seed-0, seed-1, …, as `icone pretrain --seeds` writes them.
@@ -246,7 +256,12 @@ def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **sett
     for number, one in enumerate(folders, start=1):
         say(console, f"evaluating {one} ({number} of {len(folders)})")
         results[one.name] = evaluate(one, **settings, console=console)
-    return results
+    return Readable(results, seeds_parts)
+
+
+def seeds_parts(results: Mapping[str, Mapping[str, Any]]) -> list[Part]:
+    """What is said about a folder of seeds: the table, and the verdict of every run."""
+    return [seeds_table(results), *(f"{name}: {result['verdict']['headline']}" for name, result in results.items())]
 
 
 def seeds_table(results: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -19,6 +19,7 @@ from icone.config import with_given
 from icone.data import Dataset
 from icone.errors import InputError
 from icone.evaluation.duplicates import Pictures, find_near_duplicates, small_picture
+from icone.readable import Part, Readable
 from icone.run import Run, refuse_own_file, write_json
 from icone.terminal import Terminal, counted
 from icone.validation import check_arguments, check_target
@@ -39,7 +40,7 @@ def find_duplicates(
     device: str = "auto",
     cache: str | None = None,
     console: Console | None = None,
-) -> dict[str, Any]:
+) -> Readable:
     """Pairs of samples whose features and pictures are both nearly the same, and samples far from all others.
 
     `data` says where the run's data is now, or gives it again where it was a Python object; so do `encoder` and
@@ -75,7 +76,7 @@ def find_duplicates(
     result = found.to_json(dataset.ids, splits, labels)
     if target is not None:
         write_json(target, result)
-    return result
+    return Readable(result, duplicate_parts)
 
 
 def _pictures(dataset: Dataset) -> Pictures | None:
@@ -85,9 +86,9 @@ def _pictures(dataset: Dataset) -> Pictures | None:
     return np.stack([small_picture(dataset.images_at(torch.tensor([row]))[0]) for row in range(len(dataset))])
 
 
-def duplicate_tables(result: dict[str, Any]) -> list[Table]:
-    """The result of `find_duplicates` as tables for a terminal, none where nothing was found."""
-    tables = []
+def duplicate_parts(result: dict[str, Any]) -> list[Part]:
+    """What is said about near-duplicates and outliers: a table of each where any were found, and how many there are."""
+    parts: list[Part] = []
     if result["duplicates"]:
         table = Table(title=_title("near-duplicate pair", result["duplicates"]), title_justify="left")
         for column in ("sample", "sample", "cosine of features", "correlation of pictures", ""):
@@ -96,15 +97,17 @@ def duplicate_tables(result: dict[str, Any]) -> list[Table]:
             first, second = pair["samples"]
             shown = f"{pair['cosine']:.3f}", f"{pair['correlation']:.3f}"
             table.add_row(first["id"], second["id"], *shown, remark(first, second))
-        tables.append(table)
+        parts.append(table)
     if result["outliers"]:
         table = Table(title=_title("outlier", result["outliers"]), title_justify="left")
         for column in ("sample", "distance", "score"):
             table.add_column(column)
         for one in result["outliers"][:ROWS_SHOWN]:
             table.add_row(one["id"], f"{one['distance']:.2f}", f"{one['score']:.1f}")
-        tables.append(table)
-    return tables
+        parts.append(table)
+    pairs = counted(len(result["duplicates"]), "near-duplicate pair")
+    outliers = counted(len(result["outliers"]), "outlier")
+    return [*parts, f"{pairs} and {outliers} among {counted(result['samples'], 'sample')}"]
 
 
 def remark(first: dict[str, str], second: dict[str, str]) -> str:

@@ -24,15 +24,18 @@ from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
-from icone.terminal import Terminal, say
+from icone.readable import Part, Readable, show
+from icone.terminal import Terminal, in_notebook
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 from icone.wording import in_user_terms
 
 
 @check_arguments
-def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **settings: Any) -> dict[str, Any]:
+def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **settings: Any) -> Readable:
     """What `icone.pretrain(data, …)` would understand of its data, printed and as a dictionary; nothing is trained.
+
+    In a notebook it is not printed: the dictionary shows itself.
 
     `data`, `labels` and `settings` are those of `icone.pretrain`. The dictionary has `samples`, `dimensions`, `shape`,
     `spacing`, `channels` (a list of {name, low, high}), `classes`, `groups`, `splits`, `skipped`, `size`, `scale` (by
@@ -50,9 +53,12 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
             source = open_source(data, config, None if is_table else labels)
             summary, preparation = inspect_data(config, bar, source)
         encoder = make_encoder(config, preparation)
-    way = f"icone plan {shlex.quote(os.fspath(data))}" if isinstance(data, (str, os.PathLike)) else "icone.plan"
-    show_summary(summary, config, encoder, device, console, time=f"{way} measures that of training, and its memory")
-    return _plain(summary, config, encoder, device)
+    result = Readable(_plain(summary, config, encoder, device), inspection_parts)
+    if not in_notebook(console):
+        way = f"icone plan {shlex.quote(os.fspath(data))}" if isinstance(data, (str, os.PathLike)) else "icone.plan"
+        time = f"{way} measures that of training, and its memory"
+        show_summary(summary, config, encoder, device, console, time)
+    return result
 
 
 def show_summary(
@@ -66,11 +72,19 @@ def show_summary(
     """Print what was understood, a line each, and the notes; `time` is what is said about that."""
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
     features = "" if encoder is None else f", {num_features(encoder):,} features"
-    for word, text in (*summary.lines(), ("encoder", name + features), ("device", str(device)), ("time", time)):
-        if text is not None:
-            say(console, f"{word:<9} {text}")
-    for note in summary.notes:
-        say(console, f"note: {note}")
+    show(console, _parts(summary, name + features, str(device), time))
+
+
+def inspection_parts(found: dict[str, Any]) -> list[Part]:
+    """What is said about a data set, a line each, and the notes."""
+    summary = Summary(**{field.name: found[field.name] for field in dataclasses.fields(Summary)})
+    encoder = f"{found['encoder'].removeprefix(OBJECT)}, {found['features']:,} features"
+    return _parts(summary, encoder, found["device"])
+
+
+def _parts(summary: Summary, encoder: str, device: str, time: str | None = None) -> list[Part]:
+    lines = [*summary.lines(), ("encoder", encoder), ("device", device), *([] if time is None else [("time", time)])]
+    return [*lines, *(f"note: {note}" for note in summary.notes)]
 
 
 def _plain(summary: Summary, config: PretrainConfig, encoder: nn.Module, device: torch.device) -> dict[str, Any]:

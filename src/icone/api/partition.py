@@ -121,10 +121,9 @@ def _too_little(labels: np.ndarray, samples: EvaluationData) -> str:
         return f"there are no labels{GEOMETRY_ONLY}; give --labels for probes"
     where = "the data" if samples.described is None else samples.described
     if samples.task == "classification":
-        return f"{where} holds fewer than two classes{GEOMETRY_ONLY}"
-    return (
-        f"{where} holds {counted(len(labels), 'label')}, and a probe needs {FEWEST_NUMBERS} that differ{GEOMETRY_ONLY}"
-    )
+        return f"there are fewer than two classes in {where}{GEOMETRY_ONLY}"
+    found = counted(len(labels), "label")
+    return f"a probe needs {FEWEST_NUMBERS} labels that differ, and there are {found} in {where}{GEOMETRY_ONLY}"
 
 
 def _parts(

@@ -9,12 +9,13 @@ from typing import Any
 from rich.console import Console
 
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
-from icone.api.planning import auto_batch, make_plan
+from icone.api.planning import auto_batch, make_plan, plan_parts
 from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
 from icone.data import inspect_data, open_source
 from icone.data.notes import ENLARGED
-from icone.terminal import Terminal, say
+from icone.readable import Readable, show
+from icone.terminal import Terminal, in_notebook
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 from icone.wording import in_user_terms
@@ -32,8 +33,10 @@ def plan(
     labels: Any = None,
     console: Console | None = None,
     **settings: Any,
-) -> dict[str, Any]:
+) -> Readable:
     """What `icone.pretrain` of the same arguments would take, printed and as a dictionary; nothing is written.
+
+    In a notebook it is not printed: the dictionary shows itself.
 
     A few steps are taken on random samples of the prepared shape, with the real method, encoder and optimizer; at most
     20 s, after the data was looked at. If they do not fit, smaller micro-batches are tried, and last activation
@@ -56,9 +59,7 @@ def plan(
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
-    console.print(found.table())
-    for sentence in found.sentences():
-        say(console, sentence)
-    if found.chosen is not None:
-        say(console, f"settings: {found.said}")
-    return found.to_json()
+    result = Readable(found.to_json(), plan_parts)
+    if not in_notebook(console):
+        show(console, plan_parts(result))
+    return result

@@ -24,6 +24,7 @@ from icone.data.memory import GB, PeakMemory, free_bytes
 from icone.errors import InputError, is_out_of_memory
 from icone.methods import Method, method_class
 from icone.nn.batchnorm import REFERENCE_SAMPLES
+from icone.readable import Part
 from icone.terminal import counted
 from icone.training.context import RunContext, kept_random_state
 from icone.training.engine import EagerEngine, Engine, Sizes
@@ -174,6 +175,18 @@ class Plan:
         """A plain dictionary that JSON can hold."""
         found = {"fits": self.chosen is not None, "seconds": self.seconds, "flags": self.flags}
         return {**dataclasses.asdict(self), **found}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Plan:
+        """The plan of such a dictionary."""
+        own = {field.name: found[field.name] for field in dataclasses.fields(cls)}
+        return cls(**own | {"trials": [Trial(**trial) for trial in found["trials"]]})
+
+
+def plan_parts(found: dict[str, Any]) -> list[Part]:
+    """What is said about a plan: the ways that were tried, what it comes to, and the settings of the way that fits."""
+    plan = Plan.from_json(found)
+    return [plan.table(), *plan.sentences(), *([] if plan.chosen is None else [f"settings: {plan.said}"])]
 
 
 def make_plan(config: PretrainConfig, shape: DataShape, device: torch.device, build: Build) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from icone.api.build import Given, check_given, make_encoder, make_views, memory
 from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
 from icone.api.run_data import open_run_data
-from icone.api.summaries import finetune_scores, finetune_sentences, finetune_sizes
+from icone.api.summaries import finetune_parts
 from icone.config import PretrainConfig, from_json, with_given
 from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
@@ -26,11 +25,11 @@ from icone.errors import InputError, printable
 from icone.evaluation.features import mean_over_windows
 from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.label_code import LabelCode
+from icone.readable import Part, Readable, as_html, as_text
 from icone.run import FINETUNED, Run, load_weights, read_tensors, refuse_own_file
 from icone.terminal import Terminal
 from icone.validation import check_arguments, check_target
 from icone.views import Views
-from icone.wording import in_user_terms
 
 WEIGHTS = "classifier.safetensors"
 TABLES = (".csv", ".parquet")
@@ -55,9 +54,9 @@ class FineTuned(nn.Module):
         self.requires_grad_(False)
 
     @property
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Readable:
         """What `icone finetune` measured on the test part."""
-        return Run(self.folder).read_json("result.json")
+        return Readable(Run(self.folder).read_json("result.json"), finetune_parts)
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -66,23 +65,20 @@ class FineTuned(nn.Module):
 
     def __repr__(self) -> str:
         """Scores, folder and what to do next; `print(self.classifier)` shows the layers."""
-        head, scores, sentences = self._summary()
-        return "\n".join([f"<{head}>", *([] if scores is None else [scores.to_string()]), *sentences])
+        head, *parts = self._parts()
+        return as_text([f"<{head}>", *parts])
 
     def _repr_html_(self) -> str:
-        head, scores, sentences = self._summary()
-        table = "" if scores is None else scores.to_html(border=0)
-        return f"<b>{escape(head)}</b>{table}{'<br>'.join(map(escape, sentences))}"
+        return as_html(self._parts())
 
-    def _summary(self) -> tuple[str, pd.DataFrame | None, list[str]]:
-        """A headline, the scores where they were measured, and sentences."""
+    def _parts(self) -> list[Part]:
+        """A headline, the scores where they were measured, and what comes next."""
         head = f"FineTuned {self.folder}: {self.code.described}"
         predict = "next: RESULT.predict(NEW_SAMPLES) is a table with a row per sample"
         if not (self.folder / "result.json").is_file():
-            return head, None, [in_user_terms("It was not measured yet: finish it with --resume"), predict]
-        result, page = self.result, f"icone.report({str(self.folder)!r}) writes a page about it"
-        sentences = [f"{finetune_sizes(result)}.", *finetune_sentences(result), f"{predict}, {page}"]
-        return head, finetune_scores(result), sentences
+            return [head, "It was not measured yet: finish it with --resume", predict]
+        page = f"icone.report({str(self.folder)!r}) writes a page about it"
+        return [head, *finetune_parts(self.result), f"{predict}, {page}"]
 
     def forward(self, samples: Tensor | Array, spacing: Spacing | None = None) -> Tensor:
         """Probabilities (B, names) or numbers (B,) of raw samples (B, C, *spatial), as `icone.load_encoder` takes."""

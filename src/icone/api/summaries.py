@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from rich.table import Table
 
 from icone.evaluation.comparison import NOTICEABLE
 from icone.evaluation.metrics import METRICS, metric_value
 from icone.evaluation.verdict import TAUGHT, judge_live
 from icone.methods import method_class
+from icone.readable import Part
 from icone.run import Run
 from icone.seeds import group_seeds
 from icone.terminal import counted
@@ -39,32 +39,27 @@ TITLES = {
 
 def finetune_table(result: dict[str, Any]) -> Table:
     """The scores of the network from scratch, the linear probe and the fine-tuned network, side by side."""
-    scores = finetune_scores(result)
-    table = Table(title=finetune_sizes(result), title_justify="left")
+    task, data = result["data"]["task"], result["data"]
+    networks = [name for name in NETWORKS if name in result]
+    sizes = f"{data['train']} training, {data['val']} validation, {data['test']} test samples"
+    table = Table(title=sizes, title_justify="left")
     table.add_column("")
-    for name in scores.columns:
-        table.add_column(name, justify="right")
-    for title, row in scores.iterrows():
-        table.add_row(str(title), *row)
+    for name in networks:
+        table.add_column(NETWORKS[name], justify="right")
+    for score in SCORES[task]:
+        values = [metric_value({PROBES[task]: result[name]}, METRICS[score]) for name in networks]
+        table.add_row(TITLES[score], *("–" if value is None else METRICS[score].text(value) for value in values))
+    epochs = [str(result["training"].get(name, {}).get("best_epoch", "–")) for name in networks]
+    table.add_row("best epoch", *epochs)
     return table
 
 
-def finetune_scores(result: dict[str, Any]) -> pd.DataFrame:
-    """The same as texts: a row per score, a column per network."""
-    task = result["data"]["task"]
-    networks = [name for name in NETWORKS if name in result]
-    rows = {}
-    for score in SCORES[task]:
-        values = [metric_value({PROBES[task]: result[name]}, METRICS[score]) for name in networks]
-        rows[TITLES[score]] = ["–" if value is None else METRICS[score].text(value) for value in values]
-    rows["best epoch"] = [str(result["training"].get(name, {}).get("best_epoch", "–")) for name in networks]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=[NETWORKS[name] for name in networks])
-
-
-def finetune_sizes(result: dict[str, Any]) -> str:
-    """How many samples trained, validated and tested."""
+def finetune_parts(result: dict[str, Any]) -> list[Part]:
+    """What is said about a fine-tuning: its table, whether it is better, and notes."""
     data = result["data"]
-    return f"{data['train']} training, {data['val']} validation, {data['test']} test samples"
+    return [
+        finetune_table(result), data["note"], *finetune_sentences(result), *(f"note: {note}" for note in data["notes"])
+    ]  # fmt: skip
 
 
 def finetune_sentences(result: dict[str, Any]) -> list[str]:

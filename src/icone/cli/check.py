@@ -38,27 +38,15 @@ class Evaluate(LabelFlags):
     """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
 
     def run(self, console: Console) -> None:
-        from icone.api.evaluate import evaluate, evaluate_seeds, notes, result_table, score_sentences, seeds_table
-        from icone.api.few_labels import efficiency_table, finetuned_table
+        from icone.api.evaluate import evaluate, evaluate_seeds, evaluation_parts, seeds_parts
+        from icone.readable import show
         from icone.seeds import seed_folders
 
         settings = settings_of(self, "run_folder")
         if seed_folders(self.run_folder):
-            results = evaluate_seeds(self.run_folder, **settings, console=console)
-            console.print(seeds_table(results))
-            for name, result in results.items():
-                say(console, f"{name}: {result['verdict']['headline']}")
-            return
-        result = evaluate(self.run_folder, **settings, console=console)
-        console.print(result_table(result))
-        for table in filter(None, (efficiency_table(result), finetuned_table(result))):
-            console.print(table)
-        verdict = result["verdict"]
-        for text in (verdict["headline"], *verdict["evidence"], *score_sentences(result), verdict["advice"]):
-            if text:
-                say(console, text)
-        for note in notes(result):
-            say(console, f"note: {note}")
+            show(console, seeds_parts(evaluate_seeds(self.run_folder, **settings, console=console)))
+        else:
+            show(console, evaluation_parts(evaluate(self.run_folder, **settings, console=console)))
 
 
 @dataclass(frozen=True, kw_only=True)

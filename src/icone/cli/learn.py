@@ -17,7 +17,7 @@ from rich.console import Console
 from icone.cli.flags import ConfigFlags, LabelFlags, Verb, settings_of
 from icone.config import DataConfig, EncoderConfig, FinetuneConfig, PretrainConfig
 from icone.errors import InputError
-from icone.terminal import Terminal, counted, say
+from icone.terminal import Terminal, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,8 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
             say(console, json.dumps(found, indent=2))
 
     def _list_duplicates(self, console: Console) -> None:
-        from icone.api.find_duplicates import duplicate_tables, find_duplicates
+        from icone.api.find_duplicates import duplicate_parts, find_duplicates
+        from icone.readable import show
 
         own = ("source", "config", "json", "duplicates", "data", "data_root", "device", "workers", "cache", "debug")
         others = [f for f in dataclasses.fields(self) if f.name not in own and getattr(self, f.name) != f.default]
@@ -109,11 +110,7 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
         if self.json:
             say(console, json.dumps(result, indent=2))
             return
-        for table in duplicate_tables(result):
-            console.print(table)
-        pairs = counted(len(result["duplicates"]), "near-duplicate pair")
-        outliers = counted(len(result["outliers"]), "outlier")
-        say(console, f"{pairs} and {outliers} among {counted(result['samples'], 'sample')}")
+        show(console, duplicate_parts(result))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,15 +216,11 @@ class Finetune(LabelFlags, FinetuneConfig):
 
     def run(self, console: Console) -> None:
         from icone.api.finetune import finetune
-        from icone.api.summaries import finetune_sentences, finetune_table, finetuning_summary
+        from icone.api.summaries import finetune_parts, finetuning_summary
+        from icone.readable import show
 
         found = finetune(self.run_folder, **settings_of(self, "run_folder"), console=console)
-        result = found.result
-        console.print(finetune_table(result))
-        for text in (result["data"]["note"], *finetune_sentences(result)):
-            say(console, text)
-        for note in result["data"]["notes"]:
-            say(console, f"note: {note}")
+        show(console, finetune_parts(found.result))
         say(console, "\n".join(finetuning_summary(found.folder, found.history)))
 
 

@@ -212,7 +212,8 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="rankme", title="RankMe", better="higher", shown=("evaluation", "training"), from_zero=True,
             explanation="How many directions the features use: the exponential of the entropy of their singular values "
-            "(Garrido et al. 2023). Near 1 is a collapse.",
+            "(Garrido et al. 2023). Near 1 is a collapse. It is no score: noise has a high one, and a better encoder "
+            "may have a lower one. A fall below a third of what it was is a bad sign.",
             measure=lambda e: geometry.rankme(e.standardized),
         ),
         Metric(

@@ -248,8 +248,9 @@ def _evidence(after: Metrics, before: Metrics | None, probes: Mapping[str, Diffe
     rank, limit = after["rankme"], after["rank_limit"]
     earlier = "" if before is None else f", {before['rankme']:.1f} before"
     sentences.append(
-        f"RankMe is {rank:.1f} of at most {limit:.0f} ({100 * rank / limit:.0f} %){earlier}; mean cosine "
-        f"{after['mean_cosine']:.3f}; {100 * after['first_component']:.0f} % of the variance in the first component."
+        f"Directions that the features use (RankMe): {rank:.1f} of at most {limit:.0f} ({100 * rank / limit:.0f} %)"
+        f"{earlier}; {100 * after['first_component']:.0f} % of the variance in one of them. "
+        f"Samples are alike by a mean cosine of {after['mean_cosine']:.3f}; 1 is all the same."
     )
     return tuple(sentences)
 

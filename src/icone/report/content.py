@@ -34,6 +34,7 @@ from icone.report.thumbnails import Drawn, draw_samples
 from icone.run import Run
 from icone.terminal import counted
 from icone.training.progress import CLOCKS, MEASURED
+from icone.wording import command_line
 
 NEIGHBOURS = 8
 QUERIES = 8
@@ -41,7 +42,9 @@ MOST = 1000
 """Near-duplicate pairs, and outliers, that the page holds; it shows a few of them until it is asked for all."""
 DrawnMemory = dict[str, Drawn | None]
 CLUSTERS = 8
-"""Clusters where no labels say how many there might be."""
+"""Clusters where no labels say how many there might be, if there are enough samples."""
+CLUSTERED = 8
+"""Samples that a cluster has at least, on average."""
 
 
 def run_content(
@@ -60,7 +63,8 @@ def run_content(
 
     `memory` keeps the pictures of samples for further runs of the same data.
     """
-    result = run.result
+    with command_line():  # as the page calls all settings
+        result = run.result
     if result is None:
         raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
     samples = read_samples(run)
@@ -194,6 +198,7 @@ def _map(
         ],
         "columns": [dataclasses.asdict(column) for column in columns],
         "labels": samples.classes if any(samples.classes) else None,
+        "captions": None if any(samples.classes) or not samples.labelled else samples.label_texts(),
         "neighbours": near.index.tolist(),
         "thumbnails": dataclasses.asdict(drawn.sheets) if drawn else None,
         "queries": queries,
@@ -222,7 +227,7 @@ def _leaks(first: str, second: str) -> bool:
 def _own_columns(samples: Samples, density: npt.NDArray[np.float32]) -> list[Column]:
     """Label, group, split, cluster and density, as far as they say something."""
     classes = len(set(samples.classes) - {""})
-    found = clusters(samples.features, classes if classes > 1 else CLUSTERS)
+    found = clusters(samples.features, classes if classes > 1 else min(CLUSTERS, max(2, len(samples.ids) // CLUSTERED)))
     label = [samples.label_column()] if samples.labelled else []
     if any(samples.groups):
         label.append(numbers_or_categories("group", [name or None for name in samples.groups], names=True))

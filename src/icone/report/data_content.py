@@ -15,7 +15,7 @@ from icone.api.build import make_training_views
 from icone.config import is_object
 from icone.data.targets import label_set
 from icone.evaluation.probes import sorted_classes
-from icone.report.samples import Samples
+from icone.report.samples import Samples, with_flags
 from icone.report.thumbnails import lay_out, picture
 from icone.run import Run
 from icone.terminal import counted, either
@@ -42,8 +42,8 @@ def data_content(run: Run, samples: Samples, examples: Mapping[int, Tensor]) -> 
         "key": [data["fingerprint"], data["preparation"], run.record.get("views")],
         "facts": _facts(run),
         "labels": _labels(samples, sample_parts(run, samples)),
-        "notes": data["notes"],
-        "skipped": [[str(name), str(reason)] for name, reason in data["skipped"]],
+        "notes": with_flags(data["notes"]),
+        "skipped": [[str(name), with_flags(str(reason))] for name, reason in data["skipped"]],
         "views": _views_text(run),
         "examples": _examples(run, examples),
     }

@@ -13,6 +13,7 @@ from icone.config import FinetuneConfig
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, metric_value
 from icone.report.content import utc_text
+from icone.report.samples import with_flags
 from icone.run import Run
 
 CURVES = {
@@ -27,14 +28,15 @@ def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
     """The page's data of one folder of `icone finetune`, which must be finished."""
     if not (run.folder / "result.json").is_file():
         raise InputError(f"{run.folder} is not finished: give `icone finetune` the same words and --resume first")
-    record, result = read_record(run.folder), run.read_json("result.json")
+    record, result = read_record(run.folder), with_flags(run.read_json("result.json"))
     data = result["data"]
     return {
         "name": name,
         "sentences": finetune_sentences(result),
         "networks": [NETWORKS[key] for key in reversed(NETWORKS) if key in result],
         "metrics": _metrics(result),
-        "note": f"{data['train']} training, {data['val']} validation and {data['test']} test samples; {data['note']}.",
+        "note": f"{data['train']} training, {data['val']} validation and {data['test']} test samples; "
+        f"{data['note'].removeprefix('probes are ')}.",
         "label_notes": data["notes"],
         "curves": _curves(run, result),
         "probes": [{"name": NETWORKS[key], **result[key]} for key in reversed(NETWORKS) if key in result],

@@ -1,18 +1,17 @@
-"""What a notebook shows for a run: state, verdict and metrics as a small table."""
+"""What a notebook shows for a run and its result: state, verdict and metrics as small tables."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
-from icone.evaluation.metrics import metric_value, metrics_shown
+from icone.api.evaluate import evaluation_parts, result_table
 from icone.evaluation.verdict import TAUGHT, Verdict, judge_live
 from icone.methods import method_class
+from icone.readable import as_html, html_table
 from icone.report.content import live_warnings
 from icone.run import Run
 
-STYLE = "text-align: left; vertical-align: top"
-"""Of every cell: notebooks put text to the right and break headings."""
+__all__ = ["evaluation_parts", "run_html"]
 
 
 def run_html(run: Run) -> str:
@@ -33,24 +32,5 @@ def run_html(run: Run) -> str:
     else:
         rows.append(["verdict", str(Verdict.from_json(result["verdict"]))])
     rows += [["warning", text] for text in live_warnings(run)]
-    return f"<b>Run {escape(str(run.folder))}</b>{_table(rows)}{'' if result is None else _table(_metrics(result))}"
-
-
-def _metrics(result: dict[str, Any]) -> list[list[str]]:
-    """Every metric before and after training."""
-    encoders = [which for which in ("untrained", "trained") if which in result]
-    rows = [["", *encoders]]
-    for metric in metrics_shown("evaluation"):
-        values = [metric_value(result[which], metric) for which in encoders]
-        if values[-1] is not None:
-            rows.append([metric.heading, *("–" if value is None else metric.text(value) for value in values)])
-    return rows
-
-
-def _table(rows: list[list[str]]) -> str:
-    def cell(tag: str, text: str) -> str:
-        space = "; white-space: nowrap" if tag == "th" else ""
-        return f'<{tag} style="{STYLE}{space}">{escape(text)}</{tag}>'
-
-    body = "".join("<tr>" + cell("th", name) + "".join(cell("td", t) for t in texts) + "</tr>" for name, *texts in rows)
-    return f"<table>{body}</table>"
+    metrics = "" if result is None else as_html([result_table(result)])
+    return f"<b>Run {escape(str(run.folder))}</b>{html_table(rows)}{metrics}"

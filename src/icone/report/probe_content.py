@@ -51,9 +51,11 @@ def efficiency_content(found: dict[str, Any] | None) -> dict[str, Any] | None:
         for encoder, probes in found["points"].items()
         for probe, points in probes.items()
     ]
-    text = found["saved"].get("text", "")
+    saved = found["saved"]
     note = f"Mean and 95 % interval over {found['draws']} draws of labels; all labels are one draw."
-    notes = {curve["probe"]: f"{note} {text}".strip() for curve in curves}
+    notes = {curve["probe"]: note for curve in curves}
+    if saved:  # of one probe
+        notes[METRICS[saved["probe"]].axis] = f"{note} {saved['text']}"
     if tuned := found.get("fine_tuning"):
         metric = METRICS[tuned["metric"]]
         name = f"fine-tuning, {TITLES[metric.name]}"
@@ -62,4 +64,4 @@ def efficiency_content(found: dict[str, Any] | None) -> dict[str, Any] | None:
         curves += [{"probe": name, "encoder": n, "scale": metric.scale, "points": p} for n, p in networks.items()]
         draws = f"{counted(tuned['draws'], 'draw')} of labels (linear probe: {found['draws']})"
         notes[name] = f"Mean and 95 % interval over {draws}; all labels are one draw."
-    return {"curves": curves, "text": text, "labels": found["labels"], "notes": notes}
+    return {"curves": curves, "labels": found["labels"], "notes": notes}

@@ -7,21 +7,25 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from icone.data.labels import read_columns
+from icone.data.targets import label_set
 from icone.errors import InputError
 from icone.evaluation.probes import sorted_classes
 from icone.run import Run
 from icone.terminal import counted, either
+from icone.wording import all_in_user_terms, command_line
 
 Split = Literal["train", "val", "test", "external"]
 MOST_POINTS = 20_000
 MOST_CATEGORIES = 40
 """Eight colours times five symbols; what is rarer is shown as "other"."""
+NO_LABEL = "no label"
+"""Of several labels per sample: known to have none of them."""
 FEW = 10
 """Up to this many different numbers are taken for categories."""
 
@@ -55,8 +59,23 @@ class Samples:
 
     def label_column(self) -> Column:
         """Labels to colour by: numbers where they are a quantity, else categories."""
-        named = [name or None for name in self.labels]
-        return numbers_or_categories("label", named, names=self.task != "regression")
+        return numbers_or_categories("label", self.label_texts(), names=self.task != "regression")
+
+    def label_texts(self) -> list[str | None]:
+        """What a reader sees of every label; None where there is none. Of several those that a sample has."""
+        if self.task != "multilabel":
+            return [name or None for name in self.labels]
+        return [(", ".join(sorted_classes(label_set(name))) or NO_LABEL) if name else None for name in self.labels]
+
+
+def with_flags(texts: Any) -> Any:
+    """Texts in which settings are called by their flags: a page is for whoever opens it, as its command is.
+
+    >>> with_flags(["give --size=64"])
+    ['give --size 64']
+    """
+    with command_line():
+        return all_in_user_terms(texts)
 
 
 def evaluate_command(run: Run) -> str:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -38,7 +39,7 @@ from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
 from icone.run import Run, refuse_own_file, write_text
 from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
-from icone.terminal import Terminal, printable_lines
+from icone.terminal import Terminal, counted, printable_lines
 from icone.validation import check_arguments, check_target
 
 with optional("report", "icone report"):
@@ -114,11 +115,19 @@ def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
 
 
 def _write(contents: Sequence[dict[str, Any]], target: Path, **more: Any) -> Path:
-    names = [group["name"] for group in more.get("groups", ())] or [content["name"] for content in contents]
-    title = names[0] if len(names) == 1 else f"{len(names)} runs"
+    title = _title(contents, more.get("groups", ()))
     about = {"title": title, "written": utc_text(written_at()), "version": version("icone")}
     write_text(target, page({**about, "runs": contents, **more}))
     return target
+
+
+def _title(contents: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> str:
+    """The name of the run or of the folder of seeds; of two both; of more their number."""
+    names = [one["name"] for one in groups or contents]
+    if len(names) <= 2:
+        return " and ".join(names)
+    seeds = f"{len(names)} groups of seeds, " if len(names) < len(contents) else ""
+    return f"{seeds}{len(contents)} runs"
 
 
 def written_at() -> str:
@@ -141,12 +150,24 @@ def _show(status: Status, name: str, stage: str) -> None:
 def ensure_evaluated(run: Run, data: Any, data_root: Path | None, cache: str | None, console: Console) -> None:
     """Evaluate with the default settings what has not been evaluated, and say so; compare data that was moved."""
     if run.result is None or not run.features_file.is_file():
+        _check_finished(run)
         console.print(f"{run.folder} has not been evaluated yet: doing that now", highlight=False, markup=False)
         evaluate(run, data=data, data_root=data_root, cache=cache, console=console)
     elif data is not None:
         config = dataclasses.replace(run.config, labels=None, label_column=(), group_column=None)
         config = with_given(config, data_root=data_root, cache=cache)
         check_moved(run, open_run_data(run.folder, config, data), config, console)
+
+
+def _check_finished(run: Run) -> None:
+    """Refuse a run that was interrupted: there is no encoder to measure, and only its losses can be drawn."""
+    if run.finished:
+        return
+    done = len(run.history)
+    losses = f"; until then `{shlex.join(['icone', 'figures', str(run.folder)])}` draws its losses" if done else ""
+    raise InputError(
+        f"{run.folder} is not finished ({done} of {counted(run.epochs, 'epoch')}): go on with --resume{losses}"
+    )
 
 
 def group_content(groups: Sequence[SeedGroup], runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -12,6 +12,8 @@ const SVG_POINTS = 3000; // crisp and printable below, WebGL above
 const LISTED = 500;
 const TILES = 60; // pictures of matches that are listed
 const FIRST = 6; // near-duplicate pairs and outliers that are shown before all are asked for
+const MATRIX = 40; // classes up to which a confusion matrix can be read
+const MISTAKES = 30; // listed where it cannot
 const FEW = 3; // points that a chart needs: of fewer there is a table
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
 const PER_SHEET = 256;
@@ -29,28 +31,52 @@ function make(tag, options = {}, ...children) {
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 }
-// A table in a box that scrolls; the first cell of a row is text, the others are numbers.
+const lengthOf = (text) => (text.length < 15 ? "whole" : text.length > 24 ? "long" : "");
+// A table in a box that scrolls; the first cell of a row is its heading, the others are numbers.
 function scores(headings, rows, label = null) {
   const shown = (value) => (Number.isInteger(value) ? grouped(value) : String(value));
-  const cells = (row, tag) => make("tr", {}, ...row.map((value, i) => make(tag, { text: shown(value), class: i ? "number" : shown(value).length < 15 ? "whole" : "" })));
-  const table = make("table", {}, make("thead", {}, cells(headings, "th")), make("tbody", {}, ...rows.map((row) => cells(row, "td"))));
-  return make("div", { class: "scroll", ...(label ? reachable(label) : {}) }, table);
+  const cell = (value, i, scope) => make(scope && value !== "" ? "th" : "td", { class: i ? "number" : lengthOf(shown(value)), ...(scope ? { scope } : {}) }, ...(i ? [shown(value)] : breakable(shown(value))));
+  const head = make("tr", {}, ...headings.map((value, i) => cell(value, i, "col")));
+  const body = rows.map((row) => make("tr", {}, ...row.map((value, i) => cell(value, i, i ? "" : "row"))));
+  const table = make("table", { class: "scores" }, make("thead", {}, head), make("tbody", {}, ...body));
+  return label ? make("div", { class: "scroll", ...reachable(label) }, table) : scrolling(table);
 }
 // What may be larger than its box: the keyboard can scroll it.
 const reachable = (label) => ({ tabindex: "0", role: "region", "aria-label": label });
-function pairs(object) {
-  return make("table", { class: "facts" }, make("tbody", {}, ...Object.entries(object).map(([key, value]) => make("tr", {}, make("td", { text: key }), make("td", {}, ...breakable(value))))));
+// The same for what is rarely larger: the keyboard reaches it only then.
+const scrollers = new ResizeObserver((entries) => {
+  for (const { target: box } of entries) {
+    const isLarger = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
+    if (isLarger) box.tabIndex = 0; else box.removeAttribute("tabindex");
+  }
+});
+function scrolls(box) {
+  scrollers.observe(box);
+  return box;
 }
-// The part of a section that every run has: of one or two runs all open, of more the first.
+const scrolling = (table) => scrolls(make("div", { class: "scroll" }, table));
+function pairs(object) {
+  return scrolling(make("table", { class: "facts" }, make("tbody", {}, ...Object.entries(object).map(([key, value]) => make("tr", {}, make("th", { scope: "row", text: key }), make("td", {}, ...breakable(value)))))));
+}
+// The part of a section that every run has: of one or two runs all open, of more the first; others when they are opened.
 function perRun(section, build) {
   const body = find(`#${section} .body`);
   runs.forEach((run, i) => {
-    const parts = build(run).filter(Boolean);
-    if (runs.length === 1) { body.append(...parts); return; }
-    const box = make("details", { class: "run", ...(i === 0 || runs.length === 2 ? { open: "" } : {}) }, make("summary", { text: run.name }), ...parts);
-    box.addEventListener("toggle", () => { for (const plot of drawn) if (box.contains(plot)) Plotly.Plots.resize(plot); });
+    if (runs.length === 1) { body.append(...build(run).filter(Boolean)); return; }
+    const isOpen = i === 0 || runs.length === 2, box = make("details", { class: "run", ...(isOpen ? { open: "" } : {}) }, make("summary", {}, ...breakable(run.name)));
+    const fill = () => {
+      if (box.childElementCount === 1) box.append(...build(run).filter(Boolean));
+      for (const plot of drawn) if (box.contains(plot)) Plotly.Plots.resize(plot);
+    };
     body.append(box);
+    if (isOpen) fill();
+    box.addEventListener("toggle", () => { if (box.open) fill(); });
   });
+}
+// The title of the page, in the window too.
+function showTitle() {
+  document.title = `icone report · ${data.title}`;
+  find("#title").append(...breakable(document.title));
 }
 const find = (selector) => document.querySelector(selector);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

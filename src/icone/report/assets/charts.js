@@ -40,11 +40,17 @@ function chart(parent, title, traces, layout, { keyed = true, note = "", across 
     const shown = traces.filter((t) => !t.unnamed), xs = [...new Set(shown.flatMap((t) => t.x))].sort((a, b) => a - b);
     box.append(scores([across, ...shown.map((t) => t.title)], xs.map((x) => [x, ...shown.map((t) => number(t.y[t.x.indexOf(x)]))])));
   } else {
-    const plot = make("div", { class: "plot", role: "img", "aria-label": title });
+    const plot = make("div", { class: "plot", role: "img", "aria-label": spoken(title, traces, across) });
     box.append(...[keyed && traces.length > 1 ? key(traces) : null, plot].filter(Boolean));
     draw(plot, traces, layout);
   }
   if (note) box.append(make("p", { class: "help", text: note }));
+}
+// A chart for those who do not see it: where every line begins and ends.
+function spoken(title, traces, across) {
+  const lines = traces.filter((t) => !t.unnamed && t.mode.startsWith("lines") && t.x.length);
+  const ends = (t) => `${t.title}: ${number(t.y[0])} at ${across} ${number(t.x[0])}, ${number(t.y.at(-1))} at ${across} ${number(t.x.at(-1))}`;
+  return [title, ...lines.map(ends)].join(". ");
 }
 const number = (value) => (value === undefined || value === null ? "–" : String(Number(value.toPrecision(4))));
 
@@ -76,8 +82,8 @@ function liveSamples() {
 function quantities() {
   const names = (kind) => [...new Set(runs.flatMap((run) => Object.keys(run.history[kind])))];
   const ofGroups = (kind, name) => groups.map((group, i) => ({ name: group.name, i, points: meanPoints(group.runs.map((r) => runs[r].history[kind][name])) })).filter((l) => l.points.length);
-  const terms = names("terms");
-  const losses = groups.length > 1 ? terms.map((term) => ({ title: words(term), lines: ofGroups("terms", term) }))
+  const terms = names("terms"), titled = (term) => words(term).replace(/^./, (letter) => letter.toUpperCase());
+  const losses = groups.length > 1 ? terms.map((term) => ({ title: titled(term), lines: ofGroups("terms", term) }))
     : [{ title: "Loss and its terms", keyed: true, lines: terms.map((term, i) => ({ ...ofGroups("terms", term)[0], name: words(term), i })) }];
   const times = (factor, lines) => lines.map((l) => ({ ...l, points: l.points.map(([epoch, mean, sd, count]) => [epoch, factor * mean, factor * sd, count]) }));
   const geometry = runs[0].charts.filter((c) => names("geometry").includes(c.name))
@@ -87,7 +93,8 @@ function quantities() {
 function showTraining() {
   const parent = find("#training .charts"), all = quantities();
   const isShort = (quantity) => quantity.lines.every((l) => l.points.length < FEW);
-  find("#training .help").textContent = `Loss terms, and live metrics: these were measured along the way, on random views of ${liveSamples()}; epoch 0 is the encoder before training. `
+  find("#training .help").textContent = "The loss is what training makes smaller, as a sum of terms; losses of different methods cannot be compared. "
+    + `Live metrics were measured along the way, on random views of ${liveSamples()}; epoch 0 is the encoder before training. `
     + "The table at the top measures all samples, so its values of the same metrics are others: compare a live value with other live values only."
     + (runs.length > groups.length ? " Of a folder of seeds the mean is drawn, and its standard deviation as a band." : "");
   if (!all.length) { parent.append(make("p", { class: "note", text: "No epoch was finished." })); return; }
@@ -142,12 +149,12 @@ function showShape() {
   if (groups.length > 1) parent.before(key(groups.map((group, i) => curve([], group.name, i))));
   chart(parent, "Singular values of the standardised features", spectra, {
     xaxis: { title: { text: "rank" } }, yaxis: { type: "log", title: { text: "relative to the largest" }, ...logTicks(spectra.flatMap((t) => t.y)) },
-  }, { across: "rank" });
+  }, { across: "rank", note: "The weight of every direction of the features, largest first. A curve that falls slowly uses many directions; one that drops after a few has collapsed." });
   // Two points, before and after, are in the table at the top already.
   if (plane.reduce((sum, trace) => sum + trace.x.length, 0) < FEW) return;
   const box = make("div", { class: "chart" }, make("h3", { text: "Alignment and uniformity" }), key(plane));
-  const plot = make("div", { class: "plot", role: "img", "aria-label": "Alignment and uniformity" });
-  box.append(plot);
+  const plot = make("div", { class: "plot", role: "img", "aria-label": "Alignment and uniformity, whose values are in the tables" });
+  box.append(plot, make("p", { class: "help", text: "A good encoder is low, where views of a sample agree, and left, where samples are spread. Low and right is a collapse: everything agrees with everything." }));
   parent.append(box);
   draw(plot, plane, { xaxis: { title: { text: "uniformity (left: more spread)" } }, yaxis: { title: { text: "alignment (down: views agree)" } } });
 }

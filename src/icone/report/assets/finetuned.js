@@ -7,11 +7,11 @@ function showFineTuned() {
   find("#h-verdict").textContent = "Is fine-tuning better?";
   find("#h-probes").textContent = find(`nav a[href="#probes"]`).textContent = "Scores";
   find(`nav a[href="#verdict"]`).textContent = "Result";
-  find("#title").textContent = document.title = `icone report · ${data.title}`;
+  showTitle();
   for (const run of runs) {
     const table = scores(["on the test samples", ...run.networks], run.metrics.map((row) => [row.title, ...row.values]));
     find("#verdict .cards").append(make("article", { class: "card tuned" },
-      make("div", {}, make("h3", { text: run.name }), make("ul", { class: "evidence" }, ...run.sentences.map((text) => sentence({}, text, "li"))),
+      make("div", {}, make("h3", {}, ...breakable(run.name)), make("ul", { class: "evidence" }, ...run.sentences.map((text) => sentence({}, text, "li"))),
         ...[run.note, ...run.label_notes].map((text) => sentence({ class: "note" }, text))), table));
   }
   find("#training .help").textContent = "The ringed epoch is the one that was kept: the best of the validation samples, or the last where none were held out.";

@@ -34,11 +34,13 @@ function facts(run, point) {
   });
   return [make("div", { text: run.map.ids[point] }), ...rows];
 }
-// A picture as a button. Where labels are known its frame says whether that of the query is the same.
+const classesOf = ({ map }) => (map.classes ??= new Set(map.labels?.filter(Boolean)).size);
+// A picture as a button. Where both labels are known its frame says whether that of the query is the same.
 function tile(run, point, query, height, act, name = null) {
-  const labels = run.map.labels, kind = point === query ? "query" : !labels || !labels[query] ? "" : labels[point] === labels[query] ? "same" : "other";
+  const { labels, captions, ids } = run.map, isKnown = classesOf(run) > 1 && labels[query] && labels[point];
+  const kind = point === query ? "query" : !isKnown ? "" : labels[point] === labels[query] ? "same" : "other";
   const mark = { same: "✓ ", other: "✗ " }[kind] ?? "";
-  const caption = name ?? mark + (labels?.[point] || run.map.ids[point]);
+  const caption = name ?? mark + (labels?.[point] || captions?.[point] || ids[point]);
   return make("button", { type: "button", class: `tile ${name ? "" : kind}`, title: run.map.ids[point], on: { click: act } },
     thumbnail(run, point, height), make("small", {}, ...breakable(caption)));
 }
@@ -56,9 +58,9 @@ function showData() {
     if (labels && !counts) found.labels = labels.text;
     counts?.classList.add("short");
     find("#read .body").append(...[
-      told.size > 1 ? make("h3", { text: [run, ...others].map((r) => r.name).join(", ") }) : null,
+      told.size > 1 ? make("h3", {}, ...breakable([run, ...others].map((r) => r.name).join(", "))) : null,
       make("div", { class: "reading" },
-        make("div", {}, make("div", { class: "scroll" }, pairs(found)), ...notes.map((text) => sentence({ class: "note" }, text)),
+        make("div", {}, pairs(found), ...notes.map((text) => sentence({ class: "note" }, text)),
           skipped.length ? make("details", {}, make("summary", { text: `${skipped.length} left out` }), scores(["sample", "reason"], skipped)) : null, counts),
         examples ? exampleViews(run, examples, views) : null)].filter(Boolean));
   }
@@ -69,6 +71,11 @@ function exampleViews(run, { rows, views, sheet }, text) {
     make("p", { class: "help", text: [views ? `Samples as they were prepared, and ${counted(views, "random view")} of each, as training sees them.` : "Samples as they were prepared.",
       isWide(sheet) ? "A volume is shown as a strip of its three middle slices, one across each axis." : "", text].filter(Boolean).join(" ") }),
     make("div", { class: "examples" }, ...rows.map((point, row) => make("figure", {},
-      make("div", { class: "tiles" }, ...Array.from({ length: each }, (_, k) => cutOut(sheet, row * each + k, height, k ? `view ${k} of ${run.map.ids[point]}` : run.map.ids[point]))),
-      make("figcaption", { text: [run.map.ids[point], run.map.labels?.[point]].filter(Boolean).join(" · ") })))));
+      scrolls(make("div", { class: "tiles" }, ...Array.from({ length: each }, (_, k) => cutOut(sheet, row * each + k, height, k ? `view ${k} of ${run.map.ids[point]}` : run.map.ids[point])))),
+      make("figcaption", {}, ...breakable(nameOf(run, point)))))));
+}
+// The id with the label, unless the folder in the id is the label already.
+function nameOf({ map }, point) {
+  const id = map.ids[point], label = map.labels?.[point] || map.captions?.[point];
+  return !label || id.split("/").includes(label) ? id : `${id} · ${label}`;
 }

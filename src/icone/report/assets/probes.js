@@ -1,4 +1,5 @@
 // ---- probes: untrained beside trained, every class with its number of samples and its interval ----
+const PROBE = "A probe is a simple model that is trained with the labels on the features, which stay as they are: it shows what can be read from them.";
 const percent = (value) => (value === undefined || value === null ? "–" : (100 * value).toFixed(1));
 const three = (value) => (value === undefined || value === null ? "–" : value.toFixed(3));
 const range = (interval, text) => (interval ? interval.map(text).join(" – ") : "–");
@@ -29,28 +30,44 @@ function classes(run) {
   const rows = first.classes.map((c) => [c, first.samples_per_class?.[c]?.train ?? "–", first.samples_per_class?.[c]?.test ?? "–",
     ...run.probes.flatMap((p) => [...before(p, (u) => percent(u.per_class[c])), percent(p.per_class[c]), ...(p === first ? [range(p.class_intervals?.[c], percent)] : [])])]);
   const headings = run.probes.flatMap((p) => [...which.map((w) => `${p.name}, ${w}`), ...(p === first ? ["95 % interval"] : [])]);
-  return [make("p", { class: "help", text: "Shares of test samples that are right, in percent; intervals are 95 %: of the balanced accuracy by bootstrap over test samples, of a class by Wilson's formula. AUROC is between 0 and 1." }),
+  return [make("p", { class: "help", text: `${PROBE} Shares of test samples that are right, in percent; intervals are 95 %: of the balanced accuracy by bootstrap over test samples, of a class by Wilson's formula. AUROC is between 0 and 1.` }),
     scores(["probe", ...named("balanced accuracy"), "95 % interval", ...named("accuracy"), ...named("AUROC")], overall, "Scores of the probes"),
-    make("h3", { text: "By class" }), scores(["class", "train", "test", ...headings], rows, "Scores by class"), ...probeNotes(run),
-    make("h3", { text: "Confusion matrix of the linear probe" }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }),
-    make("div", { class: first.classes.length > 10 ? "" : "runs" }, ...(first.untrained ? [confusion(first.untrained, "untrained")] : []), confusion(first, has ? "trained" : ""))];
+    make("h3", { text: "By class" }), byClass(["class", "train", "test", ...headings], rows), ...probeNotes(run), ...confusions(first, "the linear probe")];
+}
+// A table with a row for every class; one with many has a box of its own.
+function byClass(headings, rows) {
+  const box = scores(headings, rows, "Scores by class");
+  if (rows.length > MATRIX) box.classList.add("tall");
+  return box;
+}
+// The matrix before and after training; of very many classes those that are taken for another most often.
+function confusions(probe, name) {
+  const { classes: names, untrained } = probe;
+  if (names.length <= MATRIX) return [
+    make("h3", { text: `Confusion matrix of ${name}` }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }),
+    make("div", { class: names.length > 10 ? "" : "runs" }, ...(untrained ? [confusion(untrained, "untrained")] : []), confusion(probe, untrained ? "trained" : ""))];
+  const taken = probe.confusion.flatMap((counts, i) => counts.flatMap((count, k) => (i !== k && count ? [[names[i], names[k], count, percent(count / counts.reduce((a, b) => a + b))]] : [])));
+  const most = taken.filter((row) => row[2] > 1).sort((a, b) => b[2] - a[2]).slice(0, MISTAKES), whole = `The whole matrix of ${names.length} × ${names.length} classes is in result.json.`;
+  if (!most.length) return [make("p", { class: "note", text: `No class is taken for the same other class more than once. ${whole}` })];
+  return [make("h3", { text: `What ${name} takes for something else` }),
+    make("p", { class: "help", text: `The ${counted(most.length, "most frequent mistake")} on the test samples. ${whole}` }),
+    scores(["true class", "taken for", "samples", "% of the class"], most, "Most frequent mistakes")];
 }
 // On the page of fine-tunings the probes are networks.
 function classNetworks(run) {
   const row = (name, n, text) => [name, n, ...run.probes.map(text)], counts = run.probes[0].samples_per_class;
-  const rows = [row("balanced accuracy", "", (p) => percent(p.balanced_accuracy)), row("95 % interval", "", (p) => range(p.interval, percent)),
-    row("accuracy", "", (p) => percent(p.accuracy)), row("AUROC", "", (p) => three(p.auroc)),
-    ...run.probes[0].classes.map((c) => row(c, counts?.[c] ? `${counts[c].train} / ${counts[c].test}` : "", (p) => percent(p.per_class[c])))];
-  return [make("p", { class: "help", text: "Share of test samples that are right, in percent; intervals by bootstrap over test samples. AUROC is between 0 and 1." }),
-    scores(["class", "train / test", ...run.probes.map((p) => p.name)], rows, "Scores by class"), ...probeNotes(run),
-    make("h3", { text: `Confusion matrix, ${run.probes[0].name}` }), make("p", { class: "help", text: "Rows: true class. Columns: predicted class." }), confusion(run.probes[0], "")];
+  const rows = [...run.probes[0].classes.map((c) => row(c, counts?.[c] ? `${counts[c].train} / ${counts[c].test}` : "", (p) => percent(p.per_class[c]))),
+    row("all test samples", "", (p) => percent(p.accuracy))];
+  return [make("p", { class: "help", text: "Share of the test samples of every class that are right, in percent. The balanced accuracy above is the mean over classes; its interval is by bootstrap over test samples." }),
+    byClass(["class", "train + val / test", ...run.probes.map((p) => p.name)], rows), ...probeNotes(run), ...confusions(run.probes[0], `the ${run.probes[0].name} network`)];
 }
 const probeNotes = (run) => run.probes.filter((p) => p.note).map((p) => make("p", { class: "note", text: `${p.name}: ${p.note}` }));
 function confusion(probe, which) {
-  const head = make("tr", {}, make("td"), ...probe.classes.map((name) => make("th", { scope: "col" }, make("span", { text: name }))));
+  const isLong = probe.classes.some((name) => name.length > 18), isMany = probe.classes.length > 6 && probe.classes.some((name) => name.length > 3);
+  const head = make("tr", {}, make("td"), ...probe.classes.map((name) => make("th", { scope: "col" }, make("span", {}, ...breakable(name)))));
   const rows = probe.confusion.map((counts, i) => {
     const total = counts.reduce((a, b) => a + b, 0) || 1;
-    return make("tr", {}, make("th", { scope: "row", text: probe.classes[i] }), ...counts.map((count) => {
+    return make("tr", {}, make("th", { scope: "row" }, ...breakable(probe.classes[i])), ...counts.map((count) => {
       const cell = make("td", { text: String(count), title: `${((100 * count) / total).toFixed(1)} %` });
       cell.style.background = `rgba(var(--heat), ${(0.55 * count) / total})`;
       return cell;
@@ -58,13 +75,13 @@ function confusion(probe, which) {
   });
   return make("div", {}, which ? make("h4", { text: which }) : null,
     make("div", { class: "scroll matrix", ...reachable(`Confusion matrix ${which}`) },
-      make("table", { class: `confusion ${probe.classes.length > 6 && probe.classes.some((name) => name.length > 3) ? "many" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
+      make("table", { class: `confusion ${isMany || isLong ? "many" : ""} ${isLong ? "wordy" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
 }
 function multilabel(run) {
   const [probe] = run.probes, before = probe.untrained, which = before ? ["untrained", "trained"] : ["trained"];
   const row = (name, n, m, old, now) => [name, n, m, ...["auroc", "average_precision"].flatMap((s) => [...(before ? [three(old?.[s])] : []), three(now[s])])];
   const rows = [row("mean", "", "", before, probe), ...Object.entries(probe.per_label).map(([name, s]) => row(name, s.train_positives, s.positives, before?.per_label[name], s))];
-  return [make("p", { class: "help", text: `One logistic regression per label, on ${grouped(probe.samples.train)} training and ${counted(probe.samples.test, "test sample")}.` }),
+  return [make("p", { class: "help", text: `${PROBE} Here it is one logistic regression per label, on ${grouped(probe.samples.train)} training and ${counted(probe.samples.test, "test sample")}.` }),
     scores(["label", "have it, train", "have it, test", ...["AUROC", "average precision"].flatMap((s) => which.map((w) => `${s}, ${w}`))], rows, "Scores by label"), ...probeNotes(run)];
 }
 function multilabelNetworks(run) {
@@ -84,7 +101,7 @@ function regression(run) {
   { xaxis: { title: { text: "true" }, range: ends }, yaxis: { title: { text: "predicted" }, range: ends } }, { keyed: false, across: "true" });
   if (first.untrained) scatter(first.untrained, ", untrained");
   scatter(first, first.untrained ? ", trained" : "");
-  return [make("p", { class: "help", text: `On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over test samples.` }),
+  return [make("p", { class: "help", text: `${data.kind ? "" : PROBE} On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over test samples.` }),
     scores([data.kind ? "network" : "probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows, "Scores"), charts];
 }
 function labelCharts(run) {

@@ -7,10 +7,11 @@ function showOnMap(run, point) {
 }
 function showGallery() {
   perRun("gallery", (run) => {
-    const { queries, neighbours, untrained_neighbours: before, labels } = run.map;
+    const { queries, neighbours, untrained_neighbours: before } = run.map;
     const row = (query, near, name) => make("div", { class: name === "trained" ? "row paired" : "row" }, name ? make("span", { class: "which", text: name }) : null,
       make("div", { class: "tiles" }, ...[query, ...near].map((point) => tile(run, point, query, wide(run) ? 36 : 64, () => showOnMap(run, point)))));
-    const help = `A query and the samples nearest to it${before ? ", by the trained and by the untrained encoder" : ""}${labels ? "; ✓ and a solid frame: same label, ✗ and a dashed frame: another." : "."}`;
+    const help = `A query and the samples nearest to it${before ? ", by the trained and by the untrained encoder" : ""}${classesOf(run) > 1 ? "; ✓ and a solid frame: same label, ✗ and a dashed frame: another." : "."}`
+      + " An encoder that has learned puts samples near each other that look alike to you.";
     return [make("p", { class: "help", text: help }), ...queries.flatMap((query, k) => [
       row(query, neighbours[query], before ? "trained" : ""), ...(before ? [row(query, before[k], "untrained")] : [])])];
   });
@@ -31,7 +32,7 @@ function firstOf(found, box) {
 function showDuplicates() {
   perRun("duplicates", (run) => {
     const { pairs: found, outliers, counts } = run.duplicates, ids = run.map.ids, height = wide(run) ? 42 : 64;
-    const named = (text) => (run.map.labels ? make("small", {}, ...breakable(text)) : null); // without labels the pictures have the ids
+    const named = (text) => (run.map.labels || run.map.captions ? make("small", {}, ...breakable(text)) : null); // without labels the pictures have the ids
     const picture = (point, query) => tile(run, point, query, height, () => showOnMap(run, point));
     const more = (held, all) => (all > held ? ` This page holds the first ${grouped(held)}; icone inspect RUN --duplicates lists all.` : "");
     const alike = counts[0] ? `${counted(counts[0], "pair")} of samples with nearly the same features and nearly the same picture, most alike first.`
@@ -53,8 +54,7 @@ function showProvenance() {
     const p = run.provenance;
     return [make("p", { class: "help", text: p.help ?? "This command reproduces the run:" }),
       make("pre", {}, ...p.command.split(" ").flatMap((word) => [make("span", {}, ...breakable(word)), document.createTextNode(" ")])), p.fingerprint ? make("p", { class: "note", text: `Fingerprint of the data: ${p.fingerprint}` }) : null,
-      make("div", { class: "scroll" }, pairs(p.facts)),
-      make("details", {}, make("summary", { text: "Versions" }), make("div", { class: "scroll" }, pairs(p.versions))),
-      make("details", {}, make("summary", { text: "The whole configuration" }), make("div", { class: "scroll" }, pairs(p.config)))];
+      pairs(p.facts), make("details", {}, make("summary", { text: "Versions" }), pairs(p.versions)),
+      make("details", {}, make("summary", { text: "The whole configuration" }), pairs(p.config))];
   });
 }
