@@ -74,6 +74,12 @@ def test_all_labels_are_the_usual_probe_and_more_labels_are_better() -> None:
     swapped = label_efficiency({"trained": untrained, "untrained": trained}, parts, [0.5])
     assert swapped["saved"]["fraction"] is None
     assert "No saving of labels" in swapped["saved"]["text"]
+    same = label_efficiency({"trained": trained, "untrained": trained}, parts, [0.1])["saved"]["text"]
+    assert same.startswith("No saving of labels shows: the trained encoder needs all of them to reach the linear probe")
+    nothing = rng.normal(size=(142, 6)).astype(np.float32)
+    numbers = Partition(parts.train, parts.test, np.arange(142).astype(str), task="regression")
+    guessed = label_efficiency({"trained": trained, "untrained": nothing}, numbers, [0.5])["saved"]["text"]
+    assert guessed.startswith("How many labels training saves cannot be told: the ridge probe")
 
 
 def test_from_the_command_line_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def test_an_r2_below_zero_is_no_better_than_none() -> None:
     assert not found.better
     assert (found.before, found.after, found.value) == (worse.r2, bad.r2, 0.0)  # the real numbers, as in the table
     verdict = judge(GEOMETRY, GEOMETRY, {"ridge_probe": found})
-    assert f"{bad.r2:.3f} (no better than the mean) after (below 0 counted as 0: 0.000" in verdict.evidence[0]
+    assert f"{bad.r2:.3f} after: neither is better than the mean" in verdict.evidence[0]
 
 
 def test_the_error_of_multilabel_is_delongs() -> None:

@@ -205,7 +205,11 @@ def test_differences_are_written_with_their_sign_and_interval() -> None:
     assert "(0.0 points, 95 % interval -20.0 to +20.0; 1 test sample)" in first("knn_5", Difference(0.5, 0.5, 0.1, 1))
     assert "-0.0" not in first("knn_5", Difference(0.5, 0.49999, 0.00001, 9))
     assert "-100.0 to -98.0; 1,300 test samples" in first("knn_5", Difference(1.0, 0.0, 0.01, 1300))
-    assert "below 0 counted as 0: 0.000, 95 % interval 0.000 to +1.000" in first("ridge_probe", NO_READING)
+    assert first("ridge_probe", NO_READING) == (
+        "Ridge probe, R²: -35.200 before training, -12.000 after: neither is better than the mean of the training "
+        "labels (20 test samples)."
+    )
+    assert "(below 0 counted as 0: +0.200, 95 %" in first("ridge_probe", Difference(-0.1, 0.2, 0.01, 20, floor=0.0))
 
 
 @pytest.mark.parametrize(

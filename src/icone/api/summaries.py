@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,11 +69,14 @@ def finetune_sentences(result: dict[str, Any]) -> list[str]:
     score, unit = TITLES[metric.name].removesuffix(" (%)"), " points" if metric.percent else ""
     sentences = []
     for name, found in result["comparison"].items():
+        other = {"probe": "the linear probe", "from_scratch": "the same network from scratch"}[name]
+        if max(found["before"], found["after"]) < found.get("floor", -math.inf):
+            sentences.append(f"Neither fine-tuned nor {other} is better than the mean of the training labels.")
+            continue
         is_better = found["difference"] >= NOTICEABLE and found["low"] > 0
         is_worse = found["difference"] <= -NOTICEABLE and found["high"] < 0
         word = "better than" if is_better else "worse than" if is_worse else "not told apart from"
         value, low, high = (metric.signed(found[key]) for key in ("difference", "low", "high"))
-        other = {"probe": "the linear probe", "from_scratch": "the same network from scratch"}[name]
         sentences.append(
             f"Fine-tuned is {word} {other}: {score} differs by {value}{unit}, 95 % interval {low} to {high}."
         )

@@ -62,9 +62,15 @@ class Difference:
     def worse(self) -> bool:
         return self.value <= -NOTICEABLE and self.high < 0
 
+    @property
+    def reads_nothing(self) -> bool:
+        """Whether neither score is above that of no reading at all: their difference then says nothing."""
+        return max(self.before, self.after) < self.floor
+
     def to_json(self) -> dict[str, float]:
         names = ("before", "after", "value", "low", "high", "samples")
-        return {"difference" if name == "value" else name: getattr(self, name) for name in names}
+        plain = {"difference" if name == "value" else name: getattr(self, name) for name in names}
+        return plain if math.isinf(self.floor) else {**plain, "floor": self.floor}
 
 
 def compare_probes(

@@ -100,13 +100,23 @@ def _saved(points: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], part
     title, score = METRICS[probe].short, METRICS[probe].text(target)
     unit = " %" if METRICS[probe].percent else ""
     goal = f"the {title} of the untrained encoder with all {all_labels} labels ({score}{unit})"
-    if share is None:
+    how = "at most " if at_most else "about "
+    count = curve[0]["labels"] if at_most else max(1, round((share or 1) * all_labels))
+    if target <= _guessing(partition):
+        text = f"How many labels training saves cannot be told: {goal} is no better than guessing."
+    elif share is None:
         text = f"No saving of labels shows: with all of them the trained encoder does not reach {goal}."
+    elif count >= all_labels:
+        text = f"No saving of labels shows: the trained encoder needs all of them to reach {goal}."
     else:
-        how = "at most " if at_most else "about "
-        count = curve[0]["labels"] if at_most else max(1, round(share * all_labels))
         text = f"The trained encoder reaches {goal} with {how}{count} of the labels ({count / all_labels:.0%})."
     return {"probe": probe, "fraction": share, "at_most": at_most, "target": target, "text": text}
+
+
+def _guessing(partition: Partition) -> float:
+    """The score of the first probe without any reading: R² of the mean, balanced accuracy of one class, mean AUROC."""
+    classes = len(set(partition.labels[partition.test].tolist()))
+    return {"regression": 0.0, "multilabel": 0.5, "classification": 1 / classes}[partition.task]
 
 
 def equal_share(curve: Sequence[tuple[float, float]], target: float) -> tuple[float | None, bool]:

@@ -263,6 +263,11 @@ def _sentence(metric: Metric, d: Difference) -> str:
         f"{metric.text(score)}{unit}{' (no better than the mean)' if score < d.floor else ''}"
         for score in (d.before, d.after)
     )
+    if d.reads_nothing:
+        return (
+            f"{sentence_case(metric.short)}: {metric.text(d.before)} before training, {metric.text(d.after)} after: "
+            f"neither is better than the mean of the training labels ({counted(d.samples, 'test sample')})."
+        )
     floored = "below 0 counted as 0: " if min(d.before, d.after) < d.floor else ""
     return (
         f"{sentence_case(metric.short)}: {before} before training, {after} after "
