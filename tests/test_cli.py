@@ -75,6 +75,22 @@ def test_embed_writes_ids_paths_and_features(run: Path, images: Path, tmp_path: 
     assert not encoder.training
 
 
+def test_files_that_are_left_out_are_listed(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mixed").mkdir()
+    for number in range(25):
+        (tmp_path / "mixed" / f"bad{number}.png").write_bytes(b"no image")
+    (tmp_path / "mixed" / "good.png").write_bytes((images / "images" / "3.png").read_bytes())
+    words = ["embed", str(run), str(tmp_path / "mixed"), "--skip-unreadable", "--out", str(tmp_path / "some.csv")]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "note: 25 samples are left out:" in said
+    assert "mixed/bad0.png" in said
+    assert "and 5 more" in said
+    assert list(pd.read_csv(tmp_path / "some.csv")["id"]) == ["good.png"]
+
+
 def test_evaluate_with_labels_and_without(run: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run)]) == 0
     assert "geometry only" in " ".join(capsys.readouterr().out.split())

@@ -38,12 +38,14 @@ from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract, extract_maps
 from icone.evaluation.projection import ProjectionName, project
 from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
-from icone.terminal import Terminal, say
+from icone.terminal import Terminal, counted, either, say
 from icone.training.context import kept_random_state
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments, check_folder, check_target
 from icone.views import PlainViews, Views
 
+LEFT_OUT_SHOWN = 20
+"""Samples that could not be read of which a reason is printed."""
 CALIBRATION_VIEWS = 2
 """Random views of every sample that calibrates: the fewest that a run trains on."""
 CALIBRATION_SEED = 30_000
@@ -267,7 +269,14 @@ def load_with_notes(
 ) -> Dataset:
     """Samples of a data set (of these ids, or all) prepared like those of a run; what goes wrong is printed."""
     with ProgressBar(console) as bar:
-        return load_for_inference(data, preparation, config, lambda text: say(console, f"note: {text}"), bar, only)
+        dataset = load_for_inference(data, preparation, config, lambda text: say(console, f"note: {text}"), bar, only)
+    if left_out := dataset.skipped:
+        say(console, f"note: {counted(len(left_out), 'sample')} {either(len(left_out), 'is', 'are')} left out:")
+        for problem in left_out[:LEFT_OUT_SHOWN]:
+            say(console, f"  {problem.reason}")
+        if len(left_out) > LEFT_OUT_SHOWN:
+            say(console, f"  and {len(left_out) - LEFT_OUT_SHOWN:,} more")
+    return dataset
 
 
 def extract_with_progress(
