@@ -72,10 +72,10 @@ def _scores(features: Array, partition: Partition) -> dict[str, float]:
 
 
 def point_of(share: float, scored: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """Mean and 95 % interval (Student's t) over draws of (labels, score), with all scores."""
+    """Mean and 95 % interval (Student's t) over draws of (labels, score), from three on, with all scores."""
     counts, scores = zip(*scored, strict=True)
     mean, half = float(np.mean(scores)), None
-    if len(scores) > 1:
+    if len(scores) > 2:
         from scipy.stats import t
 
         half = float(t.ppf(0.975, len(scores) - 1) * np.std(scores, ddof=1) / math.sqrt(len(scores)))

@@ -64,8 +64,8 @@ class MAE(Method):
             way_out = "for volumes use " if is_volume else "use one, such as vit_small_patch16, or "
             raise UndefinedError(
                 "mae drops patches before a vision transformer of timm, and the encoder "
-                f"{type(encoder).__name__} is none: {way_out}--method=simmim, which masks the input of any encoder with a "
-                "feature map"
+                f"{type(encoder).__name__} is none: {way_out}--method=simmim, which masks the input of any encoder "
+                "with a feature map"
             )
         if decoder_width % HEAD_WIDTH:
             raise InputError(f"decoder_width must be a multiple of {HEAD_WIDTH}, got {decoder_width}")
