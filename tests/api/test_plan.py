@@ -14,8 +14,9 @@ import torch
 import icone
 from icone.api import planning
 from icone.api.planning import AUTO_BATCH, Plan, Trial, Way, make_plan, ways
-from icone.api.pretrain import build_parts, pretrain
+from icone.api.pretrain import pretrain
 from icone.api.random_data import DataShape
+from icone.api.training_parts import build_parts
 from icone.cli import main
 from icone.config import PretrainConfig
 from icone.data import inspect_data, load_data

@@ -1,0 +1,146 @@
+"""How a run begins or goes on: in a free folder, resumed, adjusted or extended; what cannot be is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from icone.api.training_data import KnownData
+from icone.config import EncoderConfig, PretrainConfig, differences, from_json
+from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
+from icone.errors import InputError
+from icone.run import Run, check_free
+from icone.training.checkpoint import StateBook
+from icone.validation import check_folder, user_path
+
+ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
+"""Settings that may change on the way, because no tensor of the state depends on them."""
+FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {
+    "size", "crop", "channels", "method", "options", "recipe",
+}  # fmt: skip
+"""Settings that a saved state belongs to: other data can be trained on with it, but not another network."""
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """How a run is continued: on the same samples, perhaps with adjusted settings, or on others; falsy if it begins."""
+
+    resume: bool = False
+    extend: bool = False
+    adjust: bool = False
+
+    def __post_init__(self) -> None:
+        if self.adjust and not self.resume:
+            raise InputError("--adjust changes settings of a run that is resumed: give --resume too")
+
+    def __bool__(self) -> bool:
+        return self.resume or self.extend
+
+    def changes(self, book: StateBook, config: PretrainConfig, run: Run) -> list[str]:
+        """The settings that change, as `name: old -> new`; an `InputError` for those that cannot."""
+        changes = differences(from_json(book.config), config)
+        names = [change.partition(":")[0] for change in changes]
+        if self.extend and (refused := [c for c, name in zip(changes, names, strict=True) if name in FIXED]):
+            raise InputError(
+                f"{run.folder} cannot be extended with another network ({'; '.join(refused)}): "
+                "leave these settings as they were, or start anew under another --out"
+            )
+        if self.resume and changes and not (self.adjust and ADJUSTABLE.issuperset(names)):
+            hint = "add --adjust to change them from here on, " if ADJUSTABLE.issuperset(names) else ""
+            before = from_json(book.config).source
+            moved = [] if is_same_place(before, config.source) else [f"source: {before} -> {config.source}"]
+            can_train_on = "epochs" in names and not moved and FIXED.isdisjoint(names)
+            raise InputError(
+                f"{run.folder} was trained with another configuration ({'; '.join([*moved, *changes])}): "
+                f"resume with the same settings, {hint}or start anew under another --out"
+                + (_ways_to_train_on(book, config.epochs, run) if can_train_on else "")
+            )
+        return changes
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two sources are one, however their path is written.
+
+    >>> is_same_place("scans/", "./scans"), is_same_place("scans", "digits.npz")
+    (True, False)
+    """
+    return one == other or os.path.abspath(user_path(one)) == os.path.abspath(user_path(other))
+
+
+def _ways_to_train_on(book: StateBook, epochs: int, run: Run) -> str:
+    """How this run can have other epochs than it was planned with."""
+    done = len(book.history) - book.epochs_before
+    goal = f"to {epochs} epochs in all" if done < epochs else f"for {epochs} epochs more"
+    weights = f"; --weights={shlex.quote(str(run.folder))} --out=NEW starts a new run from its encoder"
+    return (
+        ". The schedule of the learning rate ends with the epochs, so that --resume keeps them. --extend instead of "
+        f"--resume trains on {goal}, with their schedule" + (weights if run.finished else "")
+    )
+
+
+def check_start(run: Run, resume: bool, extend: bool) -> None:
+    """Refuse before any data is read what would be refused in the end."""
+    if resume and extend:
+        raise InputError("--resume continues on the same files, --extend on changed ones: give one of the two")
+    if run.exists() and not (resume or extend):
+        raise InputError(
+            f"{run.folder} already holds a run: continue it with --resume, or choose another folder, such as "
+            f"--out={shlex.quote(free_folder(run.folder).as_posix())}"
+        )
+    if (resume or extend) and not run.exists():
+        raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
+    check_folder(run.folder)
+    if not run.exists():
+        check_free(run.folder)
+
+
+def check_outside_data(run: Run, config: PretrainConfig) -> None:
+    """Refuse a run folder among the data, where its arrays would be taken for samples."""
+    data = user_path(config.source)
+    if data.is_dir():
+        check_outside("the run folder", run.folder, data, "--out")
+
+
+def free_folder(taken: Path) -> Path:
+    """The first folder of this name and a number that is not there yet."""
+    numbered = (taken.with_name(f"{taken.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in numbered if not folder.exists())
+
+
+def same_batches(book: StateBook, config: PretrainConfig) -> PretrainConfig:
+    """What `--batch-size auto` was when the run began."""
+    names = ("batch_size", "micro_batch", "checkpoint_activations")
+    before = from_json(book.config)
+    return dataclasses.replace(config, **{name: getattr(before, name) for name in names})
+
+
+def compare_samples(saved: StateBook, known: KnownData, say: Callable[[str], None]) -> InstanceChange:
+    """How the training samples differ from those of a state."""
+    before = dict(zip(saved.ids, saved.digests, strict=True))
+    if saved.digest_version != DIGEST_VERSION:
+        before = {}
+        say("note: the run knows its samples by digests of another version, so that only their names are compared")
+    return compare_instances(saved.ids, before, known.data.train.ids, known.digests)
+
+
+def check_same_data(
+    change: InstanceChange, saved: StateBook, config: PretrainConfig, data: Data, run: Run, going_on: GoingOn
+) -> None:
+    """Refuse data that has no sample of the run; contents may all have changed where the files are the same."""
+    before = from_json(saved.config).source
+    if change.keeps_content or (change.changed and is_same_place(before, config.source)):
+        return
+    way = "Choose another --out"
+    if going_on.extend and run.finished:
+        was, now = run.preparation, data.preparation
+        if (was.spatial_dims, was.channels) == (now.spatial_dims, now.channels):
+            way += f"; with --weights={shlex.quote(str(run.folder))} the new run starts from the encoder of this one"
+    raise InputError(
+        f"{run.folder} is a run of other data: it has {len(saved.ids)} samples of {before}, and none of them is among "
+        f"the {len(data.train)} of {config.source}. {way}"
+    )
