@@ -16,7 +16,8 @@ from icone.cli.examples import EXAMPLES
 from icone.cli.given_files import read_config
 from icone.cli.help_text import PRETRAIN_GROUPS, check_flags
 from icone.cli.learn import Pretrain
-from icone.config import ImageViews, PretrainConfig, from_json, to_json, to_toml
+from icone.config import ImageViews, PretrainConfig
+from icone.config_text import from_json, to_json, to_toml
 from icone.paper.commands import Paper
 
 NAMES = ["", *VERBS, *(f"paper {name}" for name in Paper.VERBS)]

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from icone.api.evaluate import evaluate, result_table
 from icone.api.pretrain import pretrain
-from icone.config import PretrainConfig, differences
+from icone.config import PretrainConfig
+from icone.config_text import differences
 from icone.errors import InputError
 from icone.run import OWN_FILES, Run
 from icone.terminal import say

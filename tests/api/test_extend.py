@@ -14,13 +14,15 @@ import pytest
 import torch
 from rich.console import Console
 
+import icone.files
 import icone.run
 from icone.api.embed import embed, load_encoder
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
 from icone.errors import InputError, TrainingError
 from icone.files import replace_file
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep
 
@@ -96,7 +98,7 @@ class Killed(BaseException):
 def killing(patch: pytest.MonkeyPatch, nth: int) -> Callable[[], int]:
     """Kill before the n-th change of a file, counted from 0; returns how many there were."""
     count = 0
-    replace, remove, append = replace_file, icone.run.remove, Run.append_history
+    replace, remove, append = replace_file, icone.files.remove, Run.append_history
 
     def strike() -> None:
         nonlocal count
@@ -118,7 +120,7 @@ def killing(patch: pytest.MonkeyPatch, nth: int) -> Callable[[], int]:
         strike()
         append(self, row)
 
-    patch.setattr(icone.run, "replace_file", replacing)
+    patch.setattr(icone.files, "replace_file", replacing)
     patch.setattr(icone.run, "remove", removing)
     patch.setattr(Run, "append_history", appending)
     return lambda: count

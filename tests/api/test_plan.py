@@ -21,7 +21,8 @@ from icone.cli import main
 from icone.config import PretrainConfig
 from icone.data import inspect_data, load_data
 from icone.errors import InputError, InterruptedRun
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.terminal import Terminal
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x40", "epochs": 2, "probe_every": 0, "device": "cpu"}

@@ -18,7 +18,8 @@ import torch
 from icone.api.pretrain import pretrain
 from icone.api.random_data import DataShape
 from icone.api.training_parts import Parts, build_parts, step_compiler
-from icone.config import PretrainConfig, to_json
+from icone.config import PretrainConfig
+from icone.config_text import to_json
 from icone.cuda import ALL_ON, CompilerProcess, accelerate, compiler_process
 from icone.cuda.graph import CapturedEngine, step_sizes
 from icone.data import load_data

@@ -10,7 +10,7 @@ import torch
 
 from icone.api.random_data import DataShape
 from icone.api.training_parts import build_parts
-from icone.config import from_json
+from icone.config_text import from_json
 from icone.cuda import CudaOptions
 from icone.cuda.compiler_process import read_request
 from icone.cuda.graph import compile_step

@@ -26,8 +26,9 @@ from icone.evaluation.label_efficiency import label_efficiency
 from icone.evaluation.metrics import metric_texts
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, judge
+from icone.files import replacing, write_json
 from icone.methods import method_class
-from icone.run import Run, replacing, write_json
+from icone.run import Run
 from icone.seeds import seed_folders
 from icone.terminal import Terminal, counted, say
 from icone.validation import check_arguments

@@ -23,8 +23,9 @@ from icone.data.identity import content_digest, file_digest
 from icone.errors import InputError, InterruptedRun
 from icone.evaluation.label_efficiency import point_of
 from icone.evaluation.metrics import METRICS
+from icone.files import remove, write_json
 from icone.recipe import RECIPE_VERSION
-from icone.run import FINISHED_SHARES, Run, remove, write_json
+from icone.run import FINISHED_SHARES, Run
 from icone.terminal import Terminal, counted, say
 from icone.training.progress import Display, ProgressBar
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icone.api.training_data import KnownData
-from icone.config import EncoderConfig, PretrainConfig, differences, from_json
+from icone.config import EncoderConfig, PretrainConfig
+from icone.config_text import differences, from_json
 from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
 from icone.errors import InputError
 from icone.run import Run, check_free

@@ -18,7 +18,8 @@ from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
 from icone.api.run_data import open_run_data
 from icone.api.summaries import finetune_scores, finetune_sentences, finetune_sizes
-from icone.config import PretrainConfig, from_json, with_given
+from icone.config import PretrainConfig, with_given
+from icone.config_text import from_json
 from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
@@ -26,7 +27,8 @@ from icone.errors import InputError, printable
 from icone.evaluation.features import mean_over_windows
 from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.label_code import LabelCode
-from icone.run import FINETUNED, Run, load_weights, read_tensors, refuse_own_file
+from icone.run import FINETUNED, Run, refuse_own_file
+from icone.tensor_files import load_weights, read_tensors
 from icone.terminal import Terminal
 from icone.validation import check_arguments, check_target
 from icone.views import Views

@@ -22,14 +22,16 @@ from icone.api.planning import Plan, auto_batch, make_plan
 from icone.api.random_data import DataShape
 from icone.api.training_data import KnownData, instances_record, load_training_data, provenance
 from icone.api.training_parts import Parts, build_parts, make_callbacks, step_compiler
-from icone.config import OBJECT, PretrainConfig, different_data, is_object, to_command, to_toml
+from icone.config import OBJECT, PretrainConfig, is_object
+from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
 from icone.errors import InputError
 from icone.nn import plain_state_dict
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
-from icone.run import Run, write_tensors
+from icone.run import Run
+from icone.tensor_files import write_tensors
 from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, as_callback, build_loggers

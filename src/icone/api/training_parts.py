@@ -8,7 +8,8 @@ from typing import NamedTuple
 from icone import cuda
 from icone.api.build import NOTHING, Given, autocast_dtype, make_method, make_training_views, pick_device
 from icone.api.random_data import DataShape
-from icone.config import PretrainConfig, is_object, to_json
+from icone.config import PretrainConfig, is_object
+from icone.config_text import to_json
 from icone.data import Data, Loader
 from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
 from icone.methods import Method

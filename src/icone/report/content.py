@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.api.summaries import trained_time
-from icone.config import to_command, to_json
+from icone.config_text import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.duplicates import Found, find_near_duplicates

@@ -13,6 +13,7 @@ import numpy as np
 from icone.errors import InputError, optional, unknown_name
 from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
+from icone.files import replacing
 from icone.report.content import (
     CLUSTERS,
     NEIGHBOURS,
@@ -23,7 +24,7 @@ from icone.report.content import (
 )
 from icone.report.samples import Column, Samples, evaluate_command, read_samples
 from icone.report.thumbnails import picture_of
-from icone.run import Run, replacing
+from icone.run import Run
 from icone.seeds import expand_seeds, group_seeds, run_names
 from icone.validation import check_arguments, check_folder
 

@@ -34,9 +34,10 @@ from icone.config import with_given
 from icone.errors import InputError, optional
 from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.projection import ProjectionName
+from icone.files import write_text
 from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
-from icone.run import Run, refuse_own_file, write_text
+from icone.run import Run, refuse_own_file
 from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
 from icone.terminal import Terminal, printable_lines
 from icone.validation import check_arguments, check_target

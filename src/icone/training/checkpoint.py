@@ -17,7 +17,8 @@ from icone.errors import InputError
 from icone.nn import AnchorTable
 from icone.nn.ranks import Share
 from icone.recipe import RECIPE_VERSION
-from icone.run import Run, misfit, read_metadata, read_tensors, write_tensors
+from icone.run import Run
+from icone.tensor_files import misfit, read_metadata, read_tensors, write_tensors
 from icone.training.step import TrainStep
 
 BOOK = "book"

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from icone.config import PretrainConfig, to_json
+from icone.config import PretrainConfig
+from icone.config_text import to_json
 from icone.data import Loader
 from icone.errors import CollapseError, InputError, InterruptedRun, TrainingError
 from icone.methods import Method
