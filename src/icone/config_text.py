@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from icone.config import DataConfig, PretrainConfig, RuntimeConfig, is_object
-from icone.errors import InputError
+from icone.errors import InputError, printable
 from icone.process import EXTENSIONS
 
 
@@ -33,16 +35,19 @@ def from_json(plain: dict[str, Any]) -> PretrainConfig:
     return config
 
 
-def to_command(config: PretrainConfig) -> list[str]:
-    """The words of the command line that give this configuration: the settings that are not defaults.
+def to_command(config: PretrainConfig, out: Path | None = None) -> list[str]:
+    """The words of the command line that train this configuration into `out`: the settings that are not defaults.
 
     >>> from icone.config import ImageViews
     >>> to_command(PretrainConfig(source="scans", epochs=10, image_views=ImageViews(blur=0.0)))
     ['icone', 'pretrain', 'scans', '--epochs', '10', '--image-views.blur', '0.0']
+    >>> to_command(PretrainConfig(source="scans"), Path("runs/again"))
+    ['icone', 'pretrain', 'scans', '--out', 'runs/again']
     """
     extensions = [word for name in EXTENSIONS for word in ("--import", name)]
     flags = setting_words(config, PretrainConfig(source=config.source))
-    return ["icone", "pretrain", config.source, *flags, *extensions]
+    folder = [] if out is None else ["--out", out.as_posix()]
+    return ["icone", "pretrain", config.source, *flags, *extensions, *folder]
 
 
 def setting_words(config: Any, default: Any, prefix: str = "--") -> list[str]:
@@ -62,10 +67,11 @@ def setting_words(config: Any, default: Any, prefix: str = "--") -> list[str]:
     return words
 
 
-def to_toml(config: PretrainConfig) -> str | None:
+def to_toml(config: PretrainConfig, comments: Sequence[str] = ()) -> str | None:
     """All settings as a file that `--config` takes; None where one is a Python object or no text of UTF-8.
 
-    A setting that is None is left out, because TOML has no word for it, and None is its default.
+    A setting that is None is left out, because TOML has no word for it, and None is its default. `comments` are lines
+    for a reader, above the settings.
 
     >>> text = to_toml(PretrainConfig(source="scans", window=(-160, 240)))
     >>> [line for line in text.splitlines() if line.startswith(("source", "window"))]
@@ -79,7 +85,8 @@ def to_toml(config: PretrainConfig) -> str | None:
             lines += ["", f"[{group}]", *(f"{name} = {_toml(value)}" for name, value in values.items())]
     has_objects = any(isinstance(value, str) and is_object(value) for value in top.values())
     lines.remove(f"pipeline = {_toml(config.pipeline)}")
-    return None if has_objects or not all(map(str.isprintable, lines)) else "\n".join(lines) + "\n"
+    said = [f"# {printable(comment)}" for comment in comments]
+    return None if has_objects or not all(map(str.isprintable, lines)) else "\n".join([*said, *lines]) + "\n"
 
 
 def _toml(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -66,6 +67,17 @@ def check_free(folder: Path) -> None:
             f"{folder} holds other files, such as {strange[0]}{more}, and a run needs a folder of its own: choose "
             f"another, such as --out={shlex.quote(other.as_posix())}"
         )
+
+
+def free_folder(taken: Path) -> Path:
+    """The first folder of this name and a number that is not there yet: where a run can be repeated.
+
+    >>> free_folder(Path("runs/no such run")).as_posix()
+    'runs/no such run-2'
+    """
+    taken = taken if taken.name not in ("", "..") else taken.absolute()
+    numbered = (taken.with_name(f"{taken.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in numbered if not folder.exists())
 
 
 def refuse_own_file(path: Path) -> None:
@@ -289,11 +301,20 @@ class Run:
     def describe(self, config: PretrainConfig, facts: dict[str, Any], instances: dict[str, Any]) -> None:
         """Write what was found and decided; config.json last, because it makes the folder a run."""
         write_json(self.folder / "instances.json", instances)
-        if (settings := to_toml(config)) is None:
+        if (settings := to_toml(config, self._about_settings(facts))) is None:
             remove(self.folder / "config.toml")
         else:
             write_text(self.folder / "config.toml", settings)
         write_json(self.folder / "config.json", {"config": to_json(config), **facts})
+
+    def _about_settings(self, facts: dict[str, Any]) -> list[str]:
+        """What config.toml says to its reader: a run's own folder is taken, so that repeating it needs another."""
+        file, folder = (self.folder / "config.toml").as_posix(), free_folder(self.folder).as_posix()
+        about, verb = "The settings of this run.", "repeats it"
+        if facts.get("extensions") or facts.get("changes"):
+            about, verb = "The last settings of this run, which had other samples or settings before.", "trains anew"
+        command = shlex.join(["icone", "pretrain", "--config", file, "--out", folder])
+        return [about, f"From the folder in which it was started, this {verb}, in another folder:", command]
 
     def write_history(self, rows: list[dict[str, Any]]) -> None:
         write_text(self.folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

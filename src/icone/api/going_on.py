@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from icone.api.training_data import KnownData
 from icone.config import EncoderConfig, PretrainConfig
 from icone.config_text import differences, from_json
 from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
 from icone.errors import InputError
-from icone.run import Run, check_free
+from icone.run import Run, check_free, free_folder
 from icone.training.checkpoint import StateBook
 from icone.validation import check_folder, user_path
 
@@ -105,12 +103,6 @@ def check_outside_data(run: Run, config: PretrainConfig) -> None:
     data = user_path(config.source)
     if data.is_dir():
         check_outside("the run folder", run.folder, data, "--out")
-
-
-def free_folder(taken: Path) -> Path:
-    """The first folder of this name and a number that is not there yet."""
-    numbered = (taken.with_name(f"{taken.name}-{number}") for number in itertools.count(2))
-    return next(folder for folder in numbered if not folder.exists())
 
 
 def same_batches(book: StateBook, config: PretrainConfig) -> PretrainConfig:

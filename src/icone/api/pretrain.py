@@ -30,7 +30,7 @@ from icone.errors import InputError
 from icone.nn import plain_state_dict
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
-from icone.run import Run
+from icone.run import Run, free_folder
 from icone.tensor_files import write_tensors
 from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
@@ -257,10 +257,16 @@ def _prepare(
         "changes": changes,
     }
     if to_toml(config) is not None:
-        tell(f"command   {shlex.join(to_command(config))}")
+        word = "anew" if one.extensions or changes else "repeat"  # nothing repeats a run that changed on the way
+        tell(f"{word:<9} {shlex.join([*to_command(config, free_folder(run.folder)), *_devices(one)])}")
     if one.writes:
         run.begin(config, facts, instances_record(known), one.history)
     return one
+
+
+def _devices(one: Fit) -> list[str]:
+    """The flag that starts as many processes, where ours has started them."""
+    return ["--devices", str(one.ranks.size)] if one.ranks is not None and "ICONE_LAUNCHER" in os.environ else []
 
 
 def _plan(config: PretrainConfig, data: Data, given: Given, device: torch.device, console: Console) -> Plan:

@@ -31,7 +31,7 @@ from icone.report.samples import (
     table_columns,
 )
 from icone.report.thumbnails import Drawn, draw_samples
-from icone.run import Run
+from icone.run import Run, free_folder
 from icone.terminal import counted
 from icone.training.progress import CLOCKS, MEASURED
 
@@ -40,6 +40,7 @@ QUERIES = 8
 MOST = 1000
 """Near-duplicate pairs, and outliers, that the page holds; it shows a few of them until it is asked for all."""
 DrawnMemory = dict[str, Drawn | None]
+CHANGED_ON_THE_WAY = "The run had other samples or settings before. This command trains anew with its last ones:"
 CLUSTERS = 8
 """Clusters where no labels say how many there might be."""
 
@@ -253,7 +254,8 @@ def provenance(run: Run) -> dict[str, Any]:
     flat = {key: value for key, value in config.items() if not isinstance(value, dict)} | nested
     data = record["data"]
     return {
-        "command": shlex.join(to_command(run.config)),
+        "help": CHANGED_ON_THE_WAY if record.get("extensions") or record.get("changes") else None,
+        "command": shlex.join(to_command(run.config, free_folder(run.folder))),
         "fingerprint": data["fingerprint"],
         "facts": {
             "training samples": f"{data['instances']:,}",
