@@ -20,8 +20,8 @@ from icone.terminal import Terminal
 
 ORDER = [
     "wording", "errors", "nn", "validation", "terminal", "files", "process", "recipe", "config", "config_text", "data",
-    "tensor_files", "views", "encoders", "methods", "run", "seeds", "training", "cuda", "evaluation", "finetuning",
-    "api", "report", "paper", "demo", "losses", "diversity", "__init__", "cli", "__main__",
+    "tensor_files", "views", "encoders", "methods", "run", "seeds", "outputs", "training", "cuda", "evaluation",
+    "finetuning", "api", "report", "paper", "demo", "losses", "diversity", "__init__", "cli", "__main__",
 ]  # fmt: skip
 """`nn` imports nothing but the exceptions; `losses` and `diversity` are old names of what is in `nn`."""
 EXCEPTIONS = {("run.py", "report")}

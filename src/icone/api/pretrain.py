@@ -22,12 +22,13 @@ from icone.api.planning import Plan, auto_batch, make_plan
 from icone.api.random_data import DataShape
 from icone.api.training_data import KnownData, instances_record, load_training_data, provenance
 from icone.api.training_parts import Parts, build_parts, make_callbacks, step_compiler
-from icone.config import OBJECT, PretrainConfig, is_object
+from icone.config import PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
 from icone.errors import InputError
 from icone.nn import plain_state_dict
+from icone.outputs import default_folder
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, free_folder
@@ -185,17 +186,6 @@ def _train_together(
             for one in fits:
                 if one.done == one.total_steps:
                     _finish(one)
-
-
-def default_folder(source: str) -> Path:
-    """`runs/` and the last part of the source's name.
-
-    >>> default_folder("data/scans/").as_posix(), default_folder("medmnist:adrenalmnist3d@64").as_posix()
-    ('runs/scans', 'runs/adrenalmnist3d@64')
-    """
-    if is_object(source):
-        return Path("runs") / source.removeprefix(OBJECT).split()[0].lower()
-    return Path("runs") / (Path(source.partition(":/")[0].rsplit(":", 1)[-1]).stem or "run")
 
 
 def _prepare(

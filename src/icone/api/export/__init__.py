@@ -64,12 +64,13 @@ def export(
     - `monai`: a MONAI bundle.
     - `nnunet`: a file for nnU-Net's `-pretrained_weights`, of runs with the encoder `nnunet:ResEncL`.
 
+    Without `out` it is written into the run folder: encoder-timm, encoder-onnx.onnx, ….
     How samples become the network's input is in JSON with each. `encoder` is for runs that were given theirs as a
     Python object. `icone.from_export` reads all formats back.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     chosen = EXPORTS[format]
-    target = Path(out) if out is not None else Path(f"{run.folder.absolute().name}-{format}{chosen.suffix or ''}")
+    target = Path(out) if out is not None else run.folder / f"encoder-{format}{chosen.suffix or ''}"
     if run.preparation.spatial_dims == 0:
         raise InputError("encoders of points are not exported: icone.load_encoder gives the module")
     if chosen.suffix is not None and target.suffix != chosen.suffix:
