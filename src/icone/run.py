@@ -20,8 +20,8 @@ from icone.config_text import from_json, to_json, to_toml
 from icone.data import Preparation
 from icone.errors import InputError
 from icone.files import disk_errors, remove, remove_leftovers, write_json, write_text
+from icone.find_runs import is_finetuned, no_run
 from icone.tensor_files import read_metadata, read_tensors
-from icone.validation import meant_path
 from icone.wording import all_in_user_terms
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ OWN_FILES = (
     "mlflow-run", ".lock", FINISHED_SHARES,
 )  # fmt: skip
 """Files and folders in a run folder that only the run itself writes."""
-
-
-FINETUNED = "fine-tuned classifier"
-"""Marks the config.json of a folder of `icone finetune`."""
 
 
 def remembered_objects(folder: str | Path) -> dict[str, Any]:
@@ -123,13 +119,13 @@ class Run:
         run = cls(folder)
         run.objects = remembered_objects(folder)
         if not run.folder.exists():
-            raise InputError(f"there is no run {run.folder}{meant_path(run.folder) or ': check the path'}")
+            raise no_run(run.folder, f"there is no run {run.folder}")
         if not run.exists():
-            raise InputError(f"{run.folder} is not a run folder (it has no config.json)")
+            raise no_run(run.folder, f"{run.folder} is not a run folder (it has no config.json)")
         if run.is_finetuned:
-            raise InputError(
-                f"{run.folder} holds a fine-tuned classifier: use icone predict, or give the run it came from"
-            )
+            came_from = run.read_json("config.json").get("run")
+            way_out = f"give the run it came from, {came_from}, or use icone predict"
+            raise InputError(f"{run.folder} holds a fine-tuned classifier: {way_out}")
         return run
 
     def exists(self) -> bool:
@@ -137,12 +133,8 @@ class Run:
 
     @property
     def is_finetuned(self) -> bool:
-        """Whether the folder is that of `icone finetune`, whose config.json is another."""
-        try:
-            content = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-            return bool(content.get("kind") == FINETUNED)
-        except (OSError, ValueError, AttributeError):
-            return False  # what is wrong with it is said when it is needed
+        """Whether the folder is that of `icone finetune`."""
+        return is_finetuned(self.folder)
 
     def snapshot_file(self, epoch: int) -> Path:
         """Weights after an epoch, where the configuration asked to keep them."""

@@ -28,8 +28,9 @@ from icone.evaluation.assessment import Result
 from icone.evaluation.comparison import compare_probes
 from icone.evaluation.features import FrozenEncoder
 from icone.files import remove, write_json, write_text
+from icone.find_runs import FINETUNED
 from icone.finetuning.fit import Row
-from icone.run import FINETUNED, Run, check_free
+from icone.run import Run, check_free
 from icone.tensor_files import write_tensors
 from icone.terminal import Terminal
 from icone.validation import check_arguments, check_folder

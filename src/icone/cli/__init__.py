@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -25,6 +26,7 @@ from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, P
 from icone.cli.use import Embed, Export, Predict
 from icone.config import DataConfig
 from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line, unknown_name
+from icone.find_runs import NoRun, is_finetuned, is_pretrained, no_run
 from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, say, standard_streams
@@ -48,6 +50,8 @@ TASKS: dict[str, dict[str, type[Any]]] = {
 """The verbs, as `icone --help` lists them."""
 COMPUTING = ("plan", "inspect", "pretrain", "finetune", "demo", "embed", "predict", "export", "evaluate", "report")
 """Verbs that begin with the import of PyTorch."""
+OF_ONE_RUN = ("finetune", "embed", "predict", "export", "evaluate")
+"""Verbs whose first word is a run; `report` and `figures` take several."""
 VERBS = {name: kind for verbs in TASKS.values() for name, kind in verbs.items()}
 Command: Any = reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in VERBS.items()))
 
@@ -105,6 +109,8 @@ def _run(words: Sequence[str], errors: Console) -> int:
         if isinstance(error, LostRank) and error.is_said:
             return 3
         sentence, code = _explained(error)
+        if isinstance(error, NoRun):
+            sentence += _with_run(words, error)
         if is_silent():
             time.sleep(PAUSE)  # rank 0 has most likely the same to say, and this process is ended meanwhile
             sentence = f"rank {os.environ['RANK']}: {sentence}"
@@ -183,10 +189,23 @@ def _check_words(words: Sequence[str]) -> None:
     for verb, known in ((words[:1], VERBS), (words[1:2] if words[:1] == ["paper"] else [], Paper.VERBS)):
         if verb and verb[0] not in known and not verb[0].startswith("-"):
             raise unknown_name("command", verb[0], known, ". `icone --help` says what they do")
+    if len(words) == 1 and words[0] in OF_ONE_RUN:
+        what, wanted = ("of icone finetune", is_finetuned) if words[0] == "predict" else ("of a run", is_pretrained)
+        raise no_run(None, f"icone {words[0]} needs a folder {what}", wanted)
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")
             raise InputError(f"{flag} is empty: give a value, or leave it out")
+
+
+def _with_run(words: Sequence[str], error: NoRun) -> str:
+    """The same command with a run that is there in place of what is none; nothing where there is no run."""
+    if error.instead is None:
+        return ""
+    given = [error.folder is not None and Path(word) == error.folder for word in words]
+    put = [str(error.instead) if is_given else word for word, is_given in zip(words, given, strict=True)]
+    put = put if any(given) else [*put[:1], str(error.instead), *put[1:]]
+    return f"{'' if str(error).endswith('?') else '.'} For example: {shlex.join(['icone', *put])}"
 
 
 def _way_on(words: Sequence[str]) -> str:

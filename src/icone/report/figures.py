@@ -14,6 +14,7 @@ from icone.errors import InputError, optional, unknown_name
 from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
 from icone.files import replacing
+from icone.find_runs import no_run
 from icone.report.content import (
     CLUSTERS,
     NEIGHBOURS,
@@ -321,7 +322,7 @@ def save_figures(
     """
     opened = [Run.open(run.folder) for run in expand_seeds(runs)]
     if not opened:
-        raise InputError("figures need at least one run: give its folder")
+        raise no_run(None, "figures need at least one run")
     check_folder(Path(folder))
     for name in names:
         if name not in FIGURES:

@@ -35,6 +35,7 @@ from icone.errors import InputError, optional
 from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.projection import ProjectionName
 from icone.files import write_text
+from icone.find_runs import no_run
 from icone.outputs import output_of_runs
 from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
@@ -80,8 +81,10 @@ def report(
     """
     console = console or Terminal()
     written_at()  # a wrong SOURCE_DATE_EPOCH is told before the work
-    if not runs or not projections:
-        raise InputError("a report needs at least one run and one projection")
+    if not runs:
+        raise no_run(None, "a report needs at least one run")
+    if not projections:
+        raise InputError("a report needs at least one projection")
     given = [runs] if isinstance(runs, str | Path | Run | FineTuned) else runs
     found = expand_seeds([one.folder if isinstance(one, FineTuned) else one for one in given])
     tuned = [run for run in found if run.is_finetuned]
