@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small evaluated run of images."""
     folder = tmp_path_factory.mktemp("template")
     np.save(folder / "images.npy", np.random.default_rng(0).random((12, 16, 16), np.float32))
-    settings = {"encoder": "test_resnet", "size": 16, "epochs": 1, "device": "cpu", "cache": "off", "probe_every": 0}
+    settings: dict[str, Any] = {
+        "encoder": "test_resnet", "size": 16, "epochs": 1, "device": "cpu", "cache": "off", "probe_every": 0,
+    }  # fmt: skip
     quiet = Terminal(file=io.StringIO())
     run = pretrain(folder / "images.npy", **settings, out=folder / "run", console=quiet)
     evaluate(run, geometry_instances=4, device="cpu", console=quiet)

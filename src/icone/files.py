@@ -75,6 +75,14 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def move(path: Path, target: Path) -> None:
+    """Give a file another name, if it is there."""
+    with disk_errors(target):
+        if path.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_text(path, text.encode("utf-8", "backslashreplace").decode())  # \udcff, of a name that is not UTF-8, is JSON

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,9 +20,10 @@ from icone.config import PretrainConfig
 from icone.config_text import from_json, to_json, to_toml
 from icone.data import Preparation
 from icone.errors import InputError
-from icone.files import disk_errors, remove, remove_leftovers, write_json, write_text
+from icone.files import disk_errors, move, remove, remove_leftovers, write_json, write_text
 from icone.find_runs import is_finetuned, no_run
 from icone.tensor_files import read_metadata, read_tensors
+from icone.terminal import counted
 from icone.wording import all_in_user_terms
 
 if TYPE_CHECKING:
@@ -33,12 +35,20 @@ Read = TypeVar("Read")
 FINISHED_SHARES = "finished_shares.json"
 """Scores of networks that `icone evaluate` has fine-tuned, while others are still to come."""
 
+EARLIER = "earlier"
+"""Folder for the results of trainings that the run has extended."""
+
 OWN_FILES = (
     "config.json", "config.toml", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
-    "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", "tensorboard", "wandb", "wandb-run",
-    "mlflow-run", ".lock", FINISHED_SHARES,
+    "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", EARLIER, "tensorboard", "wandb",
+    "wandb-run", "mlflow-run", ".lock", FINISHED_SHARES,
 )  # fmt: skip
 """Files and folders in a run folder that only the run itself writes."""
+
+
+EARLIER_RESULT = re.compile(r"result-after-(\d+)-epochs\.json")
+RESULT: dict[str, type | tuple[type, ...]] = {"trained": dict, "data": dict, "verdict": (dict, str)}
+"""What a result must hold."""
 
 
 def remembered_objects(folder: str | Path) -> dict[str, Any]:
@@ -96,6 +106,7 @@ class Run:
     initial.safetensors  weights before training of an encoder that was given as a Python object or --weights
     encoder.safetensors  the encoder's weights
     features.npz, result.json   written by evaluation
+    earlier/             results of trainings that the run has extended since: result-after-2-epochs.json
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -142,8 +153,10 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The whole of config.json."""
-        return self.read_json("config.json", {"config": dict, "data": dict})
+        """The whole of config.json, with notes about the data as their reader can type what they name."""
+        record = self.read_json("config.json", {"config": dict, "data": dict})
+        record["data"]["notes"] = all_in_user_terms(record["data"].get("notes", []))
+        return record
 
     @property
     def config(self) -> PretrainConfig:
@@ -185,9 +198,22 @@ class Run:
         """What `icone evaluate` found about the encoder, if it ran and the run has not been extended since."""
         if not self.result_file.is_file() or self._is_extended:
             return None
-        found = self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
+        found = self.read_json("result.json", RESULT)
         told: dict[str, Any] = all_in_user_terms(found)
         return told
+
+    @property
+    def earlier_results(self) -> dict[int, Path]:
+        """The files of what `icone evaluate` found before the run was extended, by the epochs that it had then."""
+        found = {path: EARLIER_RESULT.fullmatch(path.name) for path in self.folder.glob(f"{EARLIER}/*.json")}
+        return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+
+    @property
+    def why_no_result(self) -> str:
+        """The end of a sentence about a run without a result of its encoder."""
+        if not self.earlier_results:
+            return "has not been evaluated yet"
+        return f"was evaluated after {counted(max(self.earlier_results), 'epoch')}, and has been extended since"
 
     @property
     def finished(self) -> bool:
@@ -282,9 +308,11 @@ class Run:
 
         The saved state decides what the run is; the rest follows it, so that after a kill in between `--resume` goes
         on and writes it again. Outcomes of an earlier training go first; config.json, which makes the folder a run,
-        comes last.
+        comes last. The result of a training that is extended is kept under another name; its encoder is gone.
         """
         if not (self.exists() and self.finished):
+            if self.exists():
+                move(self.result_file, self.folder / EARLIER / f"result-after-{self.epochs}-epochs.json")
             for stale in (self.result_file, self.features_file, self.encoder_file):
                 remove(stale)
         self.write_history(history)

@@ -253,7 +253,9 @@ def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **sett
 def seeds_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """The metrics of a folder of seeds as a table."""
     note = next(iter(results.values()))["data"]["note"]
-    return _metrics_table(list(results.values()), f"mean ± standard deviation of {len(results)} seeds; {note}")
+    return _metrics_table(
+        list(results.values()), f"mean ± standard deviation of {counted(len(results), 'seed')}; {note}"
+    )
 
 
 def _metrics_table(results: Sequence[Mapping[str, Any]], title: str) -> Table:

@@ -165,7 +165,9 @@ def efficiency_table(result: dict[str, Any]) -> Table | None:
     if found is None:
         return None
     points = found["points"]
-    table = Table(title=f"with a share of the {found['labels']} labels, {found['draws']} draws", title_justify="left")
+    table = Table(
+        title=f"with a share of the {found['labels']} labels, {counted(found['draws'], 'draw')}", title_justify="left"
+    )
     columns = [(probe, name) for probe in points["trained"] for name in ("untrained", "trained") if name in points]
     table.add_column("labels", justify="right")
     for probe, name in columns:

@@ -24,7 +24,7 @@ from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
-from icone.terminal import Terminal, say
+from icone.terminal import Terminal, counted, say
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 from icone.wording import in_user_terms
@@ -65,7 +65,7 @@ def show_summary(
 ) -> None:
     """Print what was understood, a line each, and the notes; `time` is what is said about that."""
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
-    features = "" if encoder is None else f", {num_features(encoder):,} features"
+    features = "" if encoder is None else f", {counted(num_features(encoder), 'feature')}"
     for word, text in (*summary.lines(), ("encoder", name + features), ("device", str(device)), ("time", time)):
         if text is not None:
             say(console, f"{word:<9} {text}")

@@ -16,7 +16,15 @@ from rich.console import Console
 
 from icone import cuda
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
-from icone.api.going_on import GoingOn, check_outside_data, check_same_data, check_start, compare_samples, same_batches
+from icone.api.going_on import (
+    GoingOn,
+    check_outside_data,
+    check_start,
+    put_initial_weights,
+    read_so_far,
+    same_batches,
+    tell_probed,
+)
 from icone.api.inspect import show_summary
 from icone.api.planning import Plan, auto_batch, make_plan
 from icone.api.random_data import DataShape
@@ -27,6 +35,7 @@ from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
 from icone.errors import InputError
+from icone.evaluation.live_probe import LiveProbe
 from icone.nn import plain_state_dict
 from icone.outputs import default_folder
 from icone.process import is_launched, is_restarted, is_silent
@@ -36,7 +45,7 @@ from icone.tensor_files import write_tensors
 from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, as_callback, build_loggers
-from icone.training.checkpoint import load_book, load_state
+from icone.training.checkpoint import load_book
 from icone.training.distributed import check_batch_size, joined_ranks, one_reads_first
 from icone.training.progress import ProgressBar
 from icone.training.signals import requeued_jobs
@@ -200,22 +209,7 @@ def _prepare(
 ) -> Fit:
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
-    data, saved, rows, changes = known.data, None, None, []
-    if going_on:
-        saved = load_state(run)
-        changes = saved.changes
-        change = compare_samples(saved, known, tell)
-        check_same_data(change, saved, config, data, run, going_on)
-        if saved.step == 0:
-            tell("note: no state was saved yet after the start, so that training begins anew")
-        if changed := going_on.changes(saved, config, run):
-            changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
-            tell(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
-        if change and not going_on.extend:
-            raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
-        if going_on.extend:
-            tell(f"extending: {change if change else 'the files are the same'}")
-            rows = change.rows
+    data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
     for note in parts.method.notes:
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
@@ -227,11 +221,16 @@ def _prepare(
         initial = {name: tensor.clone() for name, tensor in plain_state_dict(parts.method.encoder).items()}
     with ProgressBar(console) as bar:
         measured = partial(bar, "measuring the untrained encoder")
-        callbacks = [] if is_silent() else make_callbacks(run, config, parts, display, own_callbacks, measured)
+        if saved is not None:
+            put_initial_weights(run, parts.method.encoder)
+        callbacks = [] if is_silent() else make_callbacks(run, config, parts, display, own_callbacks, measured, kept)
+        probed = next((probe.ids for probe in callbacks if isinstance(probe, LiveProbe)), saved.probed if saved else [])
+        if saved is not None:
+            tell_probed(saved, kept, probed, tell)
         progress = partial(bar, "embedding what the anchors start from")
         digests = [known.digests[name] for name in data.train.ids]
         engine = partial(cuda.accelerate, engine=config.engine, compiler=step_compiler(config, parts))
-        one = Fit(*parts, config, run, display, saved, rows, callbacks, progress, digests, changes, engine)
+        one = Fit(*parts, config, run, display, saved, rows, callbacks, progress, digests, changes, engine, probed)
     if initial is not None and one.writes:
         write_tensors(run.initial_file, initial, {})
     with one.context.active():

@@ -69,10 +69,12 @@ def make_callbacks(
     display: Display,
     own: Sequence[Callback],
     progress: Callable[[int, int], None],
+    probed: Sequence[int] = (),
 ) -> list[Callback]:
     """The live probe first, because it completes the row; the alarm last, because it may stop the run.
 
-    `progress` is told how many of its samples the probe has looked at before the first step.
+    `progress` is told how many of its samples the probe has looked at before the first step; `probed` are rows of the
+    samples that it looked at in an earlier part of the run.
     """
     loggers: list[Callback] = [*build_loggers(run.folder, config), *own]
     if config.snapshots:
@@ -87,7 +89,7 @@ def make_callbacks(
         views=config.views,
         sample_bytes=dataset.preparation.nbytes * (2 if dataset.preparation.crops else 1),
     )
-    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan, progress)
+    probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan, progress, probed)
     if probe.note:
         display.note(probe.note)
     alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)

@@ -63,7 +63,7 @@ def run_content(
     """
     result = run.result
     if result is None:
-        raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
+        raise InputError(f"{run.folder} {run.why_no_result}: run `{evaluate_command(run)}` first")
     samples = read_samples(run)
     drawn = None
     if thumbnails:

@@ -362,7 +362,7 @@ def _columns(run: Run, kind: str) -> Columns:
 
 def _result(run: Run) -> dict[str, Any]:
     if run.result is None:
-        raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
+        raise InputError(f"{run.folder} {run.why_no_result}: run `{evaluate_command(run)}` first")
     return run.result
 
 

@@ -46,6 +46,8 @@ class StateBook:
     """The terms of the loss, in the order of the method."""
     changes: list[dict[str, Any]] = field(default_factory=list)
     """Settings that were changed on the way, each with the epoch from which on it holds."""
+    probed: list[str] = field(default_factory=list)
+    """The samples that the live probe looks at, for as long as the run has them."""
 
     def __post_init__(self) -> None:
         numbers = (self.step, self.digest_version, self.epochs_before, self.extensions)

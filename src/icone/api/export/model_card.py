@@ -44,7 +44,7 @@ def _text(export: Export, is_timm: bool) -> list[str]:
         f"# {config.encoder}, trained without labels by {config.method}",
         "",
         f"It turns samples of {counted(preparation.channels, 'channel')} and {size} into "
-        f"{record['encoder']['num_features']} features.",
+        f"{counted(record['encoder']['num_features'], 'feature')}.",
         "",
         "## Use",
         "",
