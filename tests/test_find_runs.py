@@ -56,8 +56,8 @@ def test_runs_are_found_newest_first_and_nothing_else(made: Callable[..., Path])
     [
         ("report", f"a report needs at least one run. {BOTH}. For example: icone report runs/b"),
         ("figures", f"{BOTH}. For example: icone figures runs/b"),
-        ("evaluate", f"icone evaluate needs a folder of a run. {BOTH}. For example: icone evaluate runs/b"),
-        ("predict", "icone predict needs a folder of icone finetune, and there is none in runs/"),
+        ("evaluate", f"icone evaluate needs a RUN folder. {BOTH}. For example: icone evaluate runs/b"),
+        ("predict", "icone predict needs a FOLDER of icone finetune, and there is none in runs/"),
         ("report runs", f"runs is not a run folder (it has no config.json). {BOTH}"),
         ("evaluate runs --device cpu", "For example: icone evaluate runs/b --device cpu"),
         ("embed runs/ new", "For example: icone embed runs/b new"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -190,6 +191,10 @@ def test_sentences_and_table() -> None:
         "a note",
     ]
     assert found.table().row_count == 1
+    short = dataclasses.replace(found, batch_size=1, epochs=1, steps_per_epoch=12, notes=[])
+    assert short.sentences()[0].startswith("a step on 1 sample, ")
+    assert "1 epoch of 12 steps takes " in short.sentences()[0]
+    assert "2 epochs of 1 step take " in dataclasses.replace(short, epochs=2, steps_per_epoch=1).sentences()[0]
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import importlib
 import os
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -53,7 +54,14 @@ COMPUTING = ("plan", "inspect", "pretrain", "finetune", "demo", "embed", "predic
 OF_ONE_RUN = ("finetune", "embed", "predict", "export", "evaluate")
 """Verbs whose first word is a run; `report` and `figures` take several."""
 VERBS = {name: kind for verbs in TASKS.values() for name, kind in verbs.items()}
-Command: Any = reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in VERBS.items()))
+
+
+def _command(verbs: Mapping[str, type[Any]]) -> Any:
+    """The type of which tyro makes the parser of all verbs."""
+    return reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in verbs.items()))
+
+
+Command: Any = _command(VERBS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,6 +128,13 @@ def _run(words: Sequence[str], errors: Console) -> int:
 
 def _parsed(words: Sequence[str]) -> Any:
     """The verb with its settings: those of --config, and of the command line, which win."""
+    if words[0].startswith("--tyro-"):
+        from icone.cli.completion import for_completion  # the names of all encoders take seconds
+
+        verbs = {name: for_completion(kind) for name, kind in VERBS.items() if kind is not Paper}
+        of_paper = _command({name: for_completion(kind) for name, kind in Paper.VERBS.items()})
+        verbs["paper"] = dataclasses.make_dataclass("Paper", [("verb", tyro.conf.OmitSubcommandPrefixes[of_paper])])
+        return tyro.cli(_command(verbs), prog="icone", args=words, description=__doc__)
     kind = VERBS.get(words[0])
     if kind is Paper and words[1:2] and words[1] in Paper.VERBS:
         check_flags(words[2:], f"paper {words[1]}", Paper.VERBS[words[1]])
@@ -190,8 +205,9 @@ def _check_words(words: Sequence[str]) -> None:
         if verb and verb[0] not in known and not verb[0].startswith("-"):
             raise unknown_name("command", verb[0], known, ". `icone --help` says what they do")
     if len(words) == 1 and words[0] in OF_ONE_RUN:
-        what, wanted = ("of icone finetune", is_finetuned) if words[0] == "predict" else ("of a run", is_pretrained)
-        raise no_run(None, f"icone {words[0]} needs a folder {what}", wanted)
+        of_run = "a RUN folder", is_pretrained
+        what, wanted = ("a FOLDER of icone finetune", is_finetuned) if words[0] == "predict" else of_run
+        raise no_run(None, f"icone {words[0]} needs {what}", wanted)
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")
