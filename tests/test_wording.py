@@ -135,6 +135,6 @@ def test_one_image_is_one_image_and_notes_of_a_run_are_flags_as_they_are_typed(
     assert "samples   1 image (2D)\n" in capsys.readouterr().out
     said = {"notes": ["if they are quantities, give --task=regression"]}
     write_json(tmp_path / "config.json", {"config": {"source": "scans"}, "data": said})
-    assert Run(tmp_path).record["data"]["notes"] == ['if they are quantities, give task="regression"']
+    assert Run(tmp_path).notes == ['if they are quantities, give task="regression"']
     with command_line():
-        assert Run(tmp_path).record["data"]["notes"] == ["if they are quantities, give --task regression"]
+        assert Run(tmp_path).notes == ["if they are quantities, give --task regression"]

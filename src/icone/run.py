@@ -153,10 +153,14 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The whole of config.json, with notes about the data as their reader can type what they name."""
-        record = self.read_json("config.json", {"config": dict, "data": dict})
-        record["data"]["notes"] = all_in_user_terms(record["data"].get("notes", []))
-        return record
+        """The whole of config.json."""
+        return self.read_json("config.json", {"config": dict, "data": dict})
+
+    @property
+    def notes(self) -> list[str]:
+        """What was said about the data and the method, with settings as the reader of now can type them."""
+        told: list[str] = all_in_user_terms(self.record["data"]["notes"])
+        return told
 
     @property
     def config(self) -> PretrainConfig:

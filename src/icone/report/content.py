@@ -269,7 +269,7 @@ def provenance(run: Run) -> dict[str, Any]:
             **(LoadedWeights(**record["weights"]).facts() if record.get("weights") else {}),
             **{f"option {key}": str(value) for key, value in record["method"]["options"].items()},
         },
-        "notes": [*data["notes"], *(f"left out: {reason}" for _, reason in data["skipped"])],
+        "notes": [*run.notes, *(f"left out: {reason}" for _, reason in data["skipped"])],
         "versions": record["versions"],
         "config": {key: str(value) for key, value in flat.items()},
     }

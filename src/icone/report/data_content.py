@@ -42,7 +42,7 @@ def data_content(run: Run, samples: Samples, examples: Mapping[int, Tensor]) -> 
         "key": [data["fingerprint"], data["preparation"], run.record.get("views")],
         "facts": _facts(run),
         "labels": _labels(samples, sample_parts(run, samples)),
-        "notes": data["notes"],
+        "notes": run.notes,
         "skipped": [[str(name), str(reason)] for name, reason in data["skipped"]],
         "views": _views_text(run),
         "examples": _examples(run, examples),

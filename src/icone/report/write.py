@@ -150,7 +150,7 @@ def _show(status: Status, name: str, stage: str) -> None:
 def ensure_evaluated(run: Run, data: Any, data_root: Path | None, cache: str | None, console: Console) -> None:
     """Evaluate with the default settings what has not been evaluated, and say so; compare data that was moved."""
     if run.result is None or not run.features_file.is_file():
-        console.print(f"{run.folder} {run.why_no_result}: doing that now", highlight=False, markup=False)
+        console.print(f"{run.folder} {run.why_no_result}: evaluating it now", highlight=False, markup=False)
         evaluate(run, data=data, data_root=data_root, cache=cache, console=console)
     elif data is not None:
         config = dataclasses.replace(run.config, labels=None, label_column=(), group_column=None)
