@@ -132,8 +132,10 @@ def _parsed(words: Sequence[str]) -> Any:
         from icone.cli.completion import for_completion  # the names of all encoders take seconds
 
         verbs = {name: for_completion(kind) for name, kind in VERBS.items() if kind is not Paper}
-        of_paper = _command({name: for_completion(kind) for name, kind in Paper.VERBS.items()})
-        verbs["paper"] = dataclasses.make_dataclass("Paper", [("verb", tyro.conf.OmitSubcommandPrefixes[of_paper])])
+        without_prefix: Any = tyro.conf.OmitSubcommandPrefixes
+        of_paper = without_prefix[_command({name: for_completion(kind) for name, kind in Paper.VERBS.items()})]
+        about = {"__doc__": Paper.__doc__}
+        verbs["paper"] = dataclasses.make_dataclass("Paper", [("verb", of_paper)], namespace=about)
         return tyro.cli(_command(verbs), prog="icone", args=words, description=__doc__)
     kind = VERBS.get(words[0])
     if kind is Paper and words[1:2] and words[1] in Paper.VERBS:

@@ -29,6 +29,7 @@ def for_completion(kind: type[Any]) -> type[Any]:
     tyro would offer the further lines as words to type.
     """
     hints, texts = typing.get_type_hints(kind, include_extras=True), field_texts(kind)
+    annotated: Any = Annotated  # of a type that is made here
     fields: list[Any] = []
     for field in dataclasses.fields(kind):
         hint, default = hints[field.name], field.default
@@ -39,7 +40,8 @@ def for_completion(kind: type[Any]) -> type[Any]:
             default = hint()
         elif field.name in known_names():
             hint = Literal[known_names()[field.name]]
-        helped = Annotated[hint, tyro.conf.arg(help=texts.get(field.name, ""))]
+        helped = annotated[hint, tyro.conf.arg(help=texts.get(field.name, ""))]
         needed = default is dataclasses.MISSING
         fields.append((field.name, helped) if needed else (field.name, helped, dataclasses.field(default=default)))
-    return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
+    about = {"__doc__": kind.__doc__}
+    return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), namespace=about, frozen=True, kw_only=True)
