@@ -62,9 +62,10 @@ def measure(line: Line, seconds: float) -> dict[str, Any]:
     import torch
 
     from icone import cuda
-    from icone.api.pretrain import build_parts
     from icone.api.random_data import DataShape
-    from icone.config import PretrainConfig, to_json
+    from icone.api.training_parts import build_parts
+    from icone.config import PretrainConfig
+    from icone.config_text import to_json
     from icone.data import Preparation
     from icone.process import configure_process
     from icone.training.context import RunContext

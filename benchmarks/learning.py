@@ -24,8 +24,8 @@ from rich.console import Console
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
 from icone.errors import InputError
+from icone.files import replacing
 from icone.methods import METHODS
-from icone.run import replacing
 
 METRICS = ("linear_probe", "knn_5", "rankme")
 Metrics = dict[str, float]

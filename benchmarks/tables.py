@@ -23,8 +23,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
+from icone.api.training_parts import build_parts
 from icone.config import PretrainConfig
 from icone.data import Preparation
 from icone.methods.icone import IConE

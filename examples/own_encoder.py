@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import icone
-from icone.run import read_tensors
+from icone.tensor_files import read_tensors
 
 
 def make_network() -> nn.Module:

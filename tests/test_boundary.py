@@ -250,6 +250,9 @@ def test_the_demo_replaces_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         printed = console.file.getvalue()  # type: ignore[attr-defined]
         assert result["verdict"]["headline"] in printed
         assert f"icone report {tmp_path}/cells" in printed
+        page = tmp_path / "cells" / "report.html"
+        assert not page.exists()
+        page.touch()  # as that command does, which is no reason to refuse the next demo
 
 
 # What is printed

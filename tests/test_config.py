@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import tyro
 
-from icone.config import ImageViews, PretrainConfig, differences, from_json, to_command, to_json
+from icone.config import ImageViews, PretrainConfig
+from icone.config_text import differences, from_json, to_command, to_json
 from icone.errors import InputError
 
 

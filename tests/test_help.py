@@ -16,7 +16,8 @@ from icone.cli.examples import EXAMPLES
 from icone.cli.given_files import read_config
 from icone.cli.help_text import PRETRAIN_GROUPS, check_flags
 from icone.cli.learn import Pretrain
-from icone.config import ImageViews, PretrainConfig, from_json, to_json, to_toml
+from icone.config import ImageViews, PretrainConfig
+from icone.config_text import from_json, to_json, to_toml
 from icone.paper.commands import Paper
 
 NAMES = ["", *VERBS, *(f"paper {name}" for name in Paper.VERBS)]
@@ -132,12 +133,29 @@ def test_settings_survive_a_toml_file(tmp_path: Path) -> None:
 def test_a_run_is_repeated_by_its_file_and_flags_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pretrain", "synthetic:gaussians", "--subset", "40", "--features", "4", "--epochs", "1"]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
-    printed = "command   icone pretrain synthetic:gaussians --epochs 1 --features 4 --subset 40"
-    assert printed in capsys.readouterr().out.splitlines()
-    again = ["pretrain", "--config", str(tmp_path / "a" / "config.toml"), "--out"]
-    assert main([*again, str(tmp_path / "b"), "--seed", "3"]) == 0
-    first, second = ((tmp_path / name / "config.toml").read_text() for name in "ab")
-    assert second == first.replace("seed = 0\n[", "seed = 3\n[").replace("\nseed = 0", "\nseed = 3")
+    command = f"icone pretrain synthetic:gaussians --epochs 1 --features 4 --subset 40 --out {tmp_path / 'a-2'}"
+    assert f"repeat    {command}" in capsys.readouterr().out.splitlines()
+    about, _, by_file, *first = (tmp_path / "a" / "config.toml").read_text().splitlines()
+    assert about.startswith("# The settings of this run")
+    assert by_file == f"# icone pretrain --config {tmp_path / 'a' / 'config.toml'} --out {tmp_path / 'a-2'}"
+    assert main([*shlex.split(by_file)[2:], "--seed", "3"]) == 0
+    repeated = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("repeat"))
+    assert "--seed 3" in repeated
+    assert repeated.endswith(f"--out {tmp_path / 'a-2-2'}")
+    second = (tmp_path / "a-2" / "config.toml").read_text().splitlines()[3:]
+    assert [line for line in second if line not in first] == ["seed = 3"]
+    assert main(shlex.split(command)[1:]) == 2  # that folder is taken now, and another is named
+    assert f"--out {tmp_path / 'a-2-2'}" in capsys.readouterr().err
+
+
+def test_no_command_repeats_a_run_that_was_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pretrain", "synthetic:gaussians", "--subset", "8", "--features", "4", "--epochs", "1"]
+    words += ["--out", str(tmp_path / "a")]
+    assert main(words) == 0
+    assert main([*words, "--extend"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said if " --out " in line] == ["repeat", "anew"]
+    assert "which had other samples or settings before" in (tmp_path / "a" / "config.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ import icone
 from icone.terminal import Terminal
 
 ORDER = [
-    "wording", "errors", "nn", "validation", "terminal", "readable", "files", "process", "recipe", "config", "data",
-    "views", "encoders", "methods", "run", "seeds", "training", "cuda", "evaluation", "finetuning", "api", "report",
-    "paper", "demo", "losses", "diversity", "__init__", "cli", "__main__",
+    "wording", "errors", "nn", "validation", "terminal", "readable", "files", "find_runs", "process", "recipe",
+    "config", "config_text", "data", "tensor_files", "views", "encoders", "methods", "run", "seeds", "outputs",
+    "training", "cuda", "evaluation", "finetuning", "api", "report", "paper", "demo", "losses", "diversity",
+    "__init__", "cli", "__main__",
 ]  # fmt: skip
 """`nn` imports nothing but the exceptions; `losses` and `diversity` are old names of what is in `nn`."""
 EXCEPTIONS = {("run.py", "report")}

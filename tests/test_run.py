@@ -14,7 +14,9 @@ import pytest
 import torch
 
 from icone.errors import InputError
-from icone.run import Run, check_free, read_tensors, replacing, write_json, write_tensors, write_text
+from icone.files import replacing, write_json, write_text
+from icone.run import Run, check_free
+from icone.tensor_files import read_tensors, write_tensors
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
@@ -44,9 +46,9 @@ def test_really_full_device() -> None:
     """Linux offers a device that is always full: writing through our own path reports it."""
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    from icone.run import _disk_errors
+    from icone.files import disk_errors
 
-    with pytest.raises(InputError, match="disk is full"), _disk_errors(Path("/dev/full")):
+    with pytest.raises(InputError, match="disk is full"), disk_errors(Path("/dev/full")):
         Path("/dev/full").write_text("x")
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import icone
-from icone.config import ImageViews, PretrainConfig, ViewsConfig, from_json, to_json
+from icone.config import ImageViews, PretrainConfig, ViewsConfig
+from icone.config_text import from_json, to_json
 from icone.errors import InputError
 from icone.paper.options import Options
 from icone.validation import RANGES, check_folder, check_target, checked, user_path

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import icone
 from icone.cli import VERBS, main
 from icone.config import FinetuneConfig, PretrainConfig
 from icone.errors import InputError
+from icone.files import write_json
 from icone.paper.commands import Paper
 from icone.report import write
+from icone.run import Run
 from icone.wording import COMMAND_LINE_ONLY, FUNCTIONS, OTHER_VERBS, SWITCHES, command_line, in_user_terms
 
 PACKAGE = Path(icone.__file__).parent
@@ -121,3 +124,17 @@ def test_texts_name_flags_that_exist_with_their_values_behind_an_equals_sign() -
             for flag in re.findall(r"(?<![\w/-])--([a-z][a-z0-9-]*)", text):
                 assert flag in known, f"{path}:{line}: there is no --{flag}"
             assert not loose.search(text), f"{path}:{line}: write --flag=value, not {loose.search(text)}"
+
+
+def test_one_image_is_one_image_and_notes_of_a_run_are_flags_as_they_are_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one").mkdir()
+    Image.effect_noise((16, 16), 50).save(tmp_path / "one" / "a.png")
+    assert main(["inspect", str(tmp_path / "one"), "--encoder", "test_vit", "--size", "16", "--cache", "off"]) == 0
+    assert "samples   1 image (2D)\n" in capsys.readouterr().out
+    said = {"notes": ["if they are quantities, give --task=regression"]}
+    write_json(tmp_path / "config.json", {"config": {"source": "scans"}, "data": said})
+    assert Run(tmp_path).notes == ['if they are quantities, give task="regression"']
+    with command_line():
+        assert Run(tmp_path).notes == ["if they are quantities, give --task regression"]

@@ -12,8 +12,10 @@ from rich.console import Console
 
 from icone.api.evaluate import evaluate, result_table
 from icone.api.pretrain import pretrain
-from icone.config import PretrainConfig, differences
+from icone.config import PretrainConfig
+from icone.config_text import differences
 from icone.errors import InputError
+from icone.outputs import is_output
 from icone.run import OWN_FILES, Run
 from icone.terminal import say
 
@@ -65,7 +67,8 @@ def _check_own(folder: Path, config: PretrainConfig) -> None:
         return
     run = Run(folder)
     is_demo = folder.is_dir() and not folder.is_symlink() and run.exists() and run.config.source == config.source
-    strange = sorted({path.name for path in folder.iterdir()} - set(OWN_FILES)) if is_demo else []
+    there = [path.name for path in folder.iterdir() if not is_output(path)] if is_demo else []
+    strange = sorted(set(there) - set(OWN_FILES))
     if not is_demo or differences(run.config, config):
         raise InputError(f"{folder} is in the way and is no earlier demo: choose another --out")
     if strange:

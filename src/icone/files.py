@@ -1,8 +1,9 @@
-"""Atomic replacement of files: a reader finds the old content or the new one, never a part."""
+"""Atomic replacement of files: a reader finds the old content or the new one, never a part; refusals are sentences."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,10 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+
+from icone.errors import InputError
 
 TEMPORARY = re.compile(r"\.icone-[0-9a-f]{16}\.tmp")
 """Names of files that are not complete yet."""
@@ -62,3 +67,54 @@ def read_sealed(path: Path) -> Any:
 
 def _seal(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
+
+
+def remove(path: Path) -> None:
+    """Delete a file if it is there."""
+    with disk_errors(path):
+        path.unlink(missing_ok=True)
+
+
+def move(path: Path, target: Path) -> None:
+    """Give a file another name, if it is there."""
+    with disk_errors(target):
+        if path.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_text(path, text.encode("utf-8", "backslashreplace").decode())  # \udcff, of a name that is not UTF-8, is JSON
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`, and move it there once it is complete; errors are sentences."""
+    with disk_errors(path), replace_file(path) as temporary:
+        yield temporary
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what a disk can refuse into a sentence; whatever stood at `path` before is still there."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        code = error.errno if isinstance(error, OSError) else None
+        if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+            raise InputError(
+                f"the disk is full: could not write {path}. What was saved before is kept; "
+                "free some space and continue with --resume"
+            ) from error
+        if isinstance(error, PermissionError) or code == errno.EROFS or "Permission denied" in str(error):
+            raise InputError(f"no permission to write {path}: choose another --out") from error
+        if code in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP):
+            raise InputError(f"cannot write {path}: a file, folder or link is in the way; choose another") from error
+        raise

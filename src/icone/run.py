@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import errno
+import itertools
 import json
 import os
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
-import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from icone.config import PretrainConfig, from_json, to_json, to_toml
+from icone.config import PretrainConfig
+from icone.config_text import from_json, to_json, to_toml
 from icone.data import Preparation
-from icone.data.identity import content_digest
 from icone.errors import InputError
-from icone.files import remove_leftovers, replace_file
+from icone.files import disk_errors, move, remove, remove_leftovers, write_json, write_text
+from icone.find_runs import is_finetuned, no_run
 from icone.readable import Part, Readable
-from icone.validation import meant_path
+from icone.tensor_files import read_metadata, read_tensors
+from icone.terminal import counted
 from icone.wording import all_in_user_terms
 
 if TYPE_CHECKING:
@@ -37,16 +36,20 @@ Read = TypeVar("Read")
 FINISHED_SHARES = "finished_shares.json"
 """Scores of networks that `icone evaluate` has fine-tuned, while others are still to come."""
 
+EARLIER = "earlier"
+"""Folder for the results of trainings that the run has extended."""
+
 OWN_FILES = (
     "config.json", "config.toml", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
-    "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", "tensorboard", "wandb", "wandb-run",
-    "mlflow-run", ".lock", FINISHED_SHARES,
+    "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", EARLIER, "tensorboard", "wandb",
+    "wandb-run", "mlflow-run", ".lock", FINISHED_SHARES,
 )  # fmt: skip
 """Files and folders in a run folder that only the run itself writes."""
 
 
-FINETUNED = "fine-tuned classifier"
-"""Marks the config.json of a folder of `icone finetune`."""
+EARLIER_RESULT = re.compile(r"result-after-(\d+)-epochs\.json")
+RESULT: dict[str, type | tuple[type, ...]] = {"trained": dict, "data": dict, "verdict": (dict, str)}
+"""What a result must hold."""
 
 
 def remembered_objects(folder: str | Path) -> dict[str, Any]:
@@ -73,6 +76,17 @@ def check_free(folder: Path) -> None:
         )
 
 
+def free_folder(taken: Path) -> Path:
+    """The first folder of this name and a number that is not there yet: where a run can be repeated.
+
+    >>> free_folder(Path("runs/no such run")).as_posix()
+    'runs/no such run-2'
+    """
+    taken = taken if taken.name not in ("", "..") else taken.absolute()
+    numbered = (taken.with_name(f"{taken.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in numbered if not folder.exists())
+
+
 def refuse_own_file(path: Path) -> None:
     """Refuse to write over a file of a run folder."""
     place = Path(os.path.realpath(path))
@@ -93,6 +107,7 @@ class Run:
     initial.safetensors  weights before training of an encoder that was given as a Python object or --weights
     encoder.safetensors  the encoder's weights
     features.npz, result.json   written by evaluation
+    earlier/             results of trainings that the run has extended since: result-after-2-epochs.json
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -116,13 +131,13 @@ class Run:
         run = cls(folder)
         run.objects = remembered_objects(folder)
         if not run.folder.exists():
-            raise InputError(f"there is no run {run.folder}{meant_path(run.folder) or ': check the path'}")
+            raise no_run(run.folder, f"there is no run {run.folder}")
         if not run.exists():
-            raise InputError(f"{run.folder} is not a run folder (it has no config.json)")
+            raise no_run(run.folder, f"{run.folder} is not a run folder (it has no config.json)")
         if run.is_finetuned:
-            raise InputError(
-                f"{run.folder} holds a fine-tuned classifier: use icone predict, or give the run it came from"
-            )
+            came_from = run.read_json("config.json").get("run")
+            way_out = f"give the run it came from, {came_from}, or use icone predict"
+            raise InputError(f"{run.folder} holds a fine-tuned classifier: {way_out}")
         return run
 
     def exists(self) -> bool:
@@ -130,12 +145,8 @@ class Run:
 
     @property
     def is_finetuned(self) -> bool:
-        """Whether the folder is that of `icone finetune`, whose config.json is another."""
-        try:
-            content = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-            return bool(content.get("kind") == FINETUNED)
-        except (OSError, ValueError, AttributeError):
-            return False  # what is wrong with it is said when it is needed
+        """Whether the folder is that of `icone finetune`."""
+        return is_finetuned(self.folder)
 
     def snapshot_file(self, epoch: int) -> Path:
         """Weights after an epoch, where the configuration asked to keep them."""
@@ -145,6 +156,12 @@ class Run:
     def record(self) -> dict[str, Any]:
         """The whole of config.json."""
         return self.read_json("config.json", {"config": dict, "data": dict})
+
+    @property
+    def notes(self) -> list[str]:
+        """What was said about the data and the method, with settings as the reader of now can type them."""
+        told: list[str] = all_in_user_terms(self.record["data"]["notes"])
+        return told
 
     @property
     def config(self) -> PretrainConfig:
@@ -186,8 +203,20 @@ class Run:
         """What `icone evaluate` found about the encoder, if it ran and the run has not been extended since."""
         if not self.result_file.is_file() or self._is_extended:
             return None
-        found = self.read_json("result.json", {"trained": dict, "data": dict, "verdict": (dict, str)})
-        return Readable(all_in_user_terms(found), _shown)
+        return Readable(all_in_user_terms(self.read_json("result.json", RESULT)), _shown)
+
+    @property
+    def earlier_results(self) -> dict[int, Path]:
+        """The files of what `icone evaluate` found before the run was extended, by the epochs that it had then."""
+        found = {path: EARLIER_RESULT.fullmatch(path.name) for path in self.folder.glob(f"{EARLIER}/*.json")}
+        return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+
+    @property
+    def why_no_result(self) -> str:
+        """The end of a sentence about a run without a result of its encoder."""
+        if not self.earlier_results:
+            return "has not been evaluated yet"
+        return f"was evaluated after {counted(max(self.earlier_results), 'epoch')}, and has been extended since"
 
     @property
     def finished(self) -> bool:
@@ -282,9 +311,11 @@ class Run:
 
         The saved state decides what the run is; the rest follows it, so that after a kill in between `--resume` goes
         on and writes it again. Outcomes of an earlier training go first; config.json, which makes the folder a run,
-        comes last.
+        comes last. The result of a training that is extended is kept under another name; its encoder is gone.
         """
         if not (self.exists() and self.finished):
+            if self.exists():
+                move(self.result_file, self.folder / EARLIER / f"result-after-{self.epochs}-epochs.json")
             for stale in (self.result_file, self.features_file, self.encoder_file):
                 remove(stale)
         self.write_history(history)
@@ -293,23 +324,32 @@ class Run:
     def describe(self, config: PretrainConfig, facts: dict[str, Any], instances: dict[str, Any]) -> None:
         """Write what was found and decided; config.json last, because it makes the folder a run."""
         write_json(self.folder / "instances.json", instances)
-        if (settings := to_toml(config)) is None:
+        if (settings := to_toml(config, self._about_settings(facts))) is None:
             remove(self.folder / "config.toml")
         else:
             write_text(self.folder / "config.toml", settings)
         write_json(self.folder / "config.json", {"config": to_json(config), **facts})
 
+    def _about_settings(self, facts: dict[str, Any]) -> list[str]:
+        """What config.toml says to its reader: a run's own folder is taken, so that repeating it needs another."""
+        file, folder = (self.folder / "config.toml").as_posix(), free_folder(self.folder).as_posix()
+        about, verb = "The settings of this run.", "repeats it"
+        if facts.get("extensions") or facts.get("changes"):
+            about, verb = "The last settings of this run, which had other samples or settings before.", "trains anew"
+        command = shlex.join(["icone", "pretrain", "--config", file, "--out", folder])
+        return [about, f"From the folder in which it was started, this {verb}, in another folder:", command]
+
     def write_history(self, rows: list[dict[str, Any]]) -> None:
         write_text(self.folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
     def append_history(self, row: dict[str, Any]) -> None:
-        with _disk_errors(self.folder), (self.folder / "history.jsonl").open("a") as file:
+        with disk_errors(self.folder), (self.folder / "history.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for writing; a second process is refused. A killed process leaves no lock behind."""
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / ".lock", timeout=0)
             try:
@@ -330,132 +370,8 @@ _REMEMBERING: WeakValueDictionary[str, Run] = WeakValueDictionary()
 """Runs that remember objects, by their folders; whoever trained them decides how long they, and the objects, live."""
 
 
-def remove(path: Path) -> None:
-    """Delete a file of a run, if it is there."""
-    with _disk_errors(path):
-        path.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    write_text(path, text.encode("utf-8", "backslashreplace").decode())  # \udcff, of a name that is not UTF-8, is JSON
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-    """Replace a safetensors file whole or not at all; the same content gives the same bytes.
-
-    The metadata are one entry, because safetensors writes several in any order, with a checksum over everything.
-    """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    first = {tensor.data_ptr(): name for name, tensor in reversed(tensors.items())}
-    # Tied tensors are stored once per name: safetensors refuses shared memory.
-    tensors = {name: t if first[t.data_ptr()] == name else t.clone() for name, t in tensors.items()}
-    about = json.dumps({**metadata, "checksum": _checksum(tensors, metadata)}, sort_keys=True)
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, {"icone": about})
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and metadata, or an `InputError` where they are not what was written."""
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"cannot read {path}, it is damaged: {error}") from error
-    metadata = read_metadata(path)
-    checksum = metadata.pop("checksum", None)  # version 0.1 wrote none
-    if checksum is not None and checksum != _checksum(tensors, metadata):
-        raise InputError(f"{path} is damaged: its content does not match its checksum; bring it back from a backup")
-    return tensors, metadata
-
-
-def read_metadata(path: Path) -> dict[str, Any]:
-    """What a safetensors file says about itself, read without its tensors; in version 0.1 all of it is text."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            found: dict[str, Any] = file.metadata() or {}
-            if "icone" in found:
-                found = json.loads(found["icone"])
-    except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(f"cannot read {path}, it is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"cannot read {path}, it is damaged: its metadata are no JSON object")
-    return found
-
-
-def _checksum(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
-    """A digest of names, types, shapes, values and metadata; 0.3 s for 264 MB on one core."""
-
-    def of_tensor(named: tuple[str, Tensor]) -> str:
-        name, tensor = named
-        values = content_digest(tensor.reshape(-1).view(torch.uint8).numpy().data)
-        return f"{name} {tensor.dtype} {tuple(tensor.shape)} {values}"
-
-    with ThreadPoolExecutor(4) as pool:
-        digests = list(pool.map(of_tensor, sorted(tensors.items())))
-    return content_digest(json.dumps([metadata, digests], sort_keys=True).encode())
-
-
-def load_weights(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
-    """Put the weights of a file into a network that has the same, else an `InputError`."""
-    if wrong := misfit(network.state_dict(), weights):
-        raise InputError(f"{path} does not fit the run's configuration: {wrong}")
-    network.load_state_dict(weights)
-
-
-def misfit(wanted: dict[str, Tensor], found: dict[str, Tensor], *, rows: Collection[str] = ()) -> str | None:
-    """Say how tensors differ in name, type or shape from those that are wanted; those in `rows` may differ in length.
-
-    >>> misfit({"a": torch.zeros(2, 3)}, {"a": torch.zeros(5, 3)}, rows=["a"])
-    >>> misfit({"a": torch.zeros(2, 3)}, {"a": torch.zeros(5, 3)})
-    'a has the shape (5, 3), not (2, 3)'
-    """
-    if missing := sorted(wanted.keys() - found.keys()):
-        return f"{missing[0]} is missing" + (f", and {len(missing) - 1} more" if len(missing) > 1 else "")
-    if unknown := sorted(found.keys() - wanted.keys()):
-        return f"{unknown[0]} has no place in it" + (f", and {len(unknown) - 1} more" if len(unknown) > 1 else "")
-    for name, tensor in wanted.items():
-        start = 1 if name in rows else 0
-        if found[name].dim() != tensor.dim() or found[name].shape[start:] != tensor.shape[start:]:
-            return f"{name} has the shape {tuple(found[name].shape)}, not {tuple(tensor.shape)}"
-        if found[name].dtype != tensor.dtype:
-            return f"{name} is of type {found[name].dtype}, not {tensor.dtype}"
-    return None
-
-
 def _shown(result: dict[str, Any]) -> list[Part]:
     """What is said about the result of an evaluation, for a reader in a notebook or a terminal."""
     from icone.report.notebook import evaluation_parts
 
     return evaluation_parts(result)
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`, and move it there once it is complete; errors are sentences."""
-    with _disk_errors(path), replace_file(path) as temporary:
-        yield temporary
-
-
-@contextlib.contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    """Turn what a disk can refuse into a sentence; whatever stood at `path` before is still there."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        code = error.errno if isinstance(error, OSError) else None
-        if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
-            raise InputError(
-                f"the disk is full: could not write {path}. What was saved before is kept; "
-                "free some space and continue with --resume"
-            ) from error
-        if isinstance(error, PermissionError) or code == errno.EROFS or "Permission denied" in str(error):
-            raise InputError(f"no permission to write {path}: choose another --out") from error
-        if code in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP):
-            raise InputError(f"cannot write {path}: a file, folder or link is in the way; choose another") from error
-        raise

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from icone.api.embed import load_encoder
 from icone.api.pretrain import pretrain
 from icone.errors import InputError
-from icone.run import Run, read_metadata, write_tensors
+from icone.run import Run
+from icone.tensor_files import read_metadata, write_tensors
 
 POINTS: dict[str, Any] = {
     "source": "synthetic:gaussians@x8", "epochs": 1, "features": 4, "batch_size": 4, "device": "cpu", "cache": "off",

@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 
+import icone.files
 import icone.run
 from icone.api.embed import embed, load_encoder
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
+from icone.api.summaries import pretraining_summary
 from icone.errors import InputError, TrainingError
 from icone.files import replace_file
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep
 
@@ -74,7 +78,7 @@ def extended(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return case.go_on(case.copy(tmp_path_factory.mktemp("extended") / "run"), extend=True, lr=1e-3)
 
 
-def test_an_extended_run_keeps_its_history_and_drops_stale_results(case: Case, extended: Run) -> None:
+def test_an_extended_run_keeps_its_history_and_sets_its_result_aside(case: Case, extended: Run) -> None:
     before = losses(Run(case.template))
     assert losses(extended)[:2] == before
     assert [epoch for epoch, _ in losses(extended)] == [0, 1, 2, 3]
@@ -82,6 +86,11 @@ def test_an_extended_run_keeps_its_history_and_drops_stale_results(case: Case, e
     assert "4/4 epochs, finished" in repr(extended)
     assert extended.result is None
     assert not extended.features_file.exists()
+    kept = extended.folder / "earlier" / "result-after-2-epochs.json"
+    assert extended.earlier_results == {2: kept}
+    assert kept.read_bytes() == (case.template / "result.json").read_bytes()
+    assert extended.why_no_result == "was evaluated after 2 epochs, and has been extended since"
+    assert f"evaluated after 2 epochs ({kept}), not since the run was extended" in pretraining_summary(extended)
     assert extended.record["extensions"] == 1
     assert extended.record["changes"] == [{"epoch": 2, "step": 4, "settings": ["lr: 0.0001 -> 0.001"]}]
     assert len(extended.instances["ids"]) == 12
@@ -96,7 +105,7 @@ class Killed(BaseException):
 def killing(patch: pytest.MonkeyPatch, nth: int) -> Callable[[], int]:
     """Kill before the n-th change of a file, counted from 0; returns how many there were."""
     count = 0
-    replace, remove, append = replace_file, icone.run.remove, Run.append_history
+    replace, remove, move, append = replace_file, icone.files.remove, icone.files.move, Run.append_history
 
     def strike() -> None:
         nonlocal count
@@ -114,24 +123,31 @@ def killing(patch: pytest.MonkeyPatch, nth: int) -> Callable[[], int]:
         strike()
         remove(path)
 
+    def moving(path: Path, target: Path) -> None:
+        strike()
+        move(path, target)
+
     def appending(self: Run, row: dict[str, Any]) -> None:
         strike()
         append(self, row)
 
-    patch.setattr(icone.run, "replace_file", replacing)
+    patch.setattr(icone.files, "replace_file", replacing)
     patch.setattr(icone.run, "remove", removing)
+    patch.setattr(icone.run, "move", moving)
     patch.setattr(Run, "append_history", appending)
     return lambda: count
 
 
-@pytest.mark.parametrize("nth", range(13))
+@pytest.mark.parametrize("nth", range(14))
 def test_a_kill_between_any_two_writes_of_an_extension(case: Case, extended: Run, nth: int, tmp_path: Path) -> None:
     run = case.copy(tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         count = killing(patch, nth)
-        if nth == 12:
+        if nth == 13:
             case.go_on(run, extend=True, lr=1e-3)
-            assert count() == 12  # state, 3 stale files, history, instances, 2 of config, 2 epochs, state, encoder
+            assert (
+                count() == 13
+            )  # state, result, 3 stale files, history, instances, 2 of config, 2 epochs, state, encoder
         else:
             with pytest.raises(Killed):
                 case.go_on(run, extend=True, lr=1e-3)
@@ -141,7 +157,7 @@ def test_a_kill_between_any_two_writes_of_an_extension(case: Case, extended: Run
         assert run.result is not None
         assert run.instances == Run(case.template).instances
         case.go_on(run, extend=True, lr=1e-3)
-    elif nth < 12:
+    elif nth < 13:
         assert not run.finished
         assert run.result is None
         assert losses(run)[:2] == losses(extended)[:2]
@@ -157,6 +173,7 @@ def test_a_kill_between_any_two_writes_of_an_extension(case: Case, extended: Run
     assert run.record["config"] == extended.record["config"]
     assert run.record["changes"] == extended.record["changes"]
     assert run.instances == extended.instances
+    assert list(run.earlier_results) == [2]
 
 
 @pytest.mark.parametrize("nth", range(8))
@@ -306,3 +323,48 @@ def test_a_run_of_version_0_1_can_be_used_but_not_continued(case: Case, flag: st
     assert run.finished
     assert len(embed(run, device="cpu", console=quiet())) == 12
     assert torch.equal(load_encoder(run).encoder.state_dict()["layers.0.bias"], clones["layers.0.bias"])
+
+
+def untrained(run: Run) -> list[dict[str, float]]:
+    """What the live probe has found about the encoder before training, in every epoch that it measured."""
+    rows = [row["geometry"] for row in run.history if "geometry" in row]
+    return [{name: value for name, value in row.items() if name.startswith("untrained_")} for row in rows]
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_figures_before_training_stay_when_a_run_goes_on(case: Case, weights: bool, tmp_path: Path) -> None:
+    """Files that sort between the others are gained and one is lost: the probe looks at the samples of before."""
+    images = np.random.default_rng(3).integers(0, 255, (44, 12, 12), np.uint8)
+    folder = tmp_path / "images"
+    folder.mkdir()
+
+    def write(number: int) -> Path:
+        path = folder / f"{number:02d}.png"
+        Image.fromarray(images[number]).save(path)
+        return path
+
+    for number in range(0, 40, 2):
+        write(number)
+    settings: dict[str, Any] = {
+        "source": folder, "encoder": "test_vit", "size": 16, "epochs": 2, "batch_size": 4, "probe_every": 1,
+        "device": "cpu", "cache": "off", "intensity": "range",
+    }  # fmt: skip
+    if weights:
+        begun = pretrain(**settings, seed=5, out=tmp_path / "begun", console=quiet())
+        settings["weights"] = begun.folder
+    run = pretrain(**settings, out=tmp_path / "run", console=quiet())
+    for number in (5, 11, 41):
+        write(number)
+    probed = load_state(run).probed
+    assert len(probed) == 16
+    unseen = next(path for path in sorted(folder.iterdir()) if path.name not in probed)
+    unseen.unlink()
+    run = pretrain(**settings, extend=True, out=run.folder, console=quiet())
+    assert len(untrained(run)) == 4
+    for later in untrained(run)[1:]:
+        assert later == pytest.approx(untrained(run)[0], rel=1e-4)
+    (folder / probed[0]).unlink()
+    console = Console(file=io.StringIO(), width=500)
+    run = pretrain(**settings, extend=True, out=run.folder, console=console)
+    assert "looks at 16 samples from here on, and knows 15 of them" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert load_state(run).probed[0] != probed[0]

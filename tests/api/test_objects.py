@@ -21,7 +21,8 @@ from icone.cli import main
 from icone.errors import CollapseError, InputError
 from icone.methods import METHODS, IConE, Method, Setting
 from icone.nn.losses import nt_xent, weighted_sum
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.terminal import Terminal
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (12, 16, 16, 3), dtype=np.uint8)

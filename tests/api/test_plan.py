@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -14,13 +15,15 @@ import torch
 import icone
 from icone.api import planning
 from icone.api.planning import AUTO_BATCH, Plan, Trial, Way, make_plan, ways
-from icone.api.pretrain import build_parts, pretrain
+from icone.api.pretrain import pretrain
 from icone.api.random_data import DataShape
+from icone.api.training_parts import build_parts
 from icone.cli import main
 from icone.config import PretrainConfig
 from icone.data import inspect_data, load_data
 from icone.errors import InputError, InterruptedRun
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.terminal import Terminal
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x40", "epochs": 2, "probe_every": 0, "device": "cpu"}
@@ -188,6 +191,10 @@ def test_sentences_and_table() -> None:
         "a note",
     ]
     assert found.table().row_count == 1
+    short = dataclasses.replace(found, batch_size=1, epochs=1, steps_per_epoch=12, notes=[])
+    assert short.sentences()[0].startswith("a step on 1 sample, ")
+    assert "1 epoch of 12 steps takes " in short.sentences()[0]
+    assert "2 epochs of 1 step take " in dataclasses.replace(short, epochs=2, steps_per_epoch=1).sentences()[0]
 
 
 @pytest.mark.gpu

@@ -21,7 +21,8 @@ from rich.console import Console
 from icone.api.pretrain import pretrain
 from icone.cli import main
 from icone.errors import InputError, InterruptedRun, TrainingError
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.training.checkpoint import load_state
 from icone.training.progress import PlainDisplay
 from icone.training.step import TrainStep

@@ -129,10 +129,11 @@ def test_the_command_line_embeds_by_tiles_without_being_told(
     for name in ("a", "b"):
         np.save(slides / f"{name}.npy", volume())
     assert main(["embed", str(run.folder), "more", "--stride", "8", "--components", "2", "--device", "cpu"]) == 0
-    assert "features.zarr" in capsys.readouterr().out
+    target = run.folder / "features-more.zarr"
+    assert str(target) in capsys.readouterr().out
     for name in ("a", "b"):
-        assert opened("features.zarr")[f"{name}.npy/0"].shape == (2, 3, 4, 19)
-        assert Path(f"features-{name}.npy.png").is_file()
+        assert opened(str(target))[f"{name}.npy/0"].shape == (2, 3, 4, 19)
+        assert target.with_name(f"features-more-{name}.npy.png").is_file()
     assert main(["embed", str(run.folder), "--out", "tiles.parquet", "--device", "cpu"]) == 0
     assert Path("tiles.parquet").is_file()
 

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from icone.api.pretrain import Parts, _compiler, build_parts, pretrain
+from icone.api.pretrain import pretrain
 from icone.api.random_data import DataShape
-from icone.config import PretrainConfig, to_json
+from icone.api.training_parts import Parts, build_parts, step_compiler
+from icone.config import PretrainConfig
+from icone.config_text import to_json
 from icone.cuda import ALL_ON, CompilerProcess, accelerate, compiler_process
 from icone.cuda.graph import CapturedEngine, step_sizes
 from icone.data import load_data
@@ -133,13 +135,13 @@ def test_who_compiles(monkeypatch: pytest.MonkeyPatch, without_cuda: list[str]) 
 def test_what_cannot_be_built_from_the_configuration_is_compiled_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     config = PretrainConfig(**POINTS)
     _, parts = build()
-    assert _compiler(config, parts) is None  # a CPU
+    assert step_compiler(config, parts) is None  # a CPU
     monkeypatch.setattr(parts.loader, "device", torch.device("cuda"))
-    found = _compiler(config, parts)
+    found = step_compiler(config, parts)
     assert found is not None
     assert found.request["data"]["samples"] == 20
     object.__setattr__(config, "encoder", "object:Mine")
-    assert _compiler(config, parts) is None
+    assert step_compiler(config, parts) is None
 
 
 def test_sizes_of_steps() -> None:

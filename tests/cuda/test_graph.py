@@ -20,7 +20,8 @@ from icone.config import PretrainConfig
 from icone.cuda.deferred_gradients import WeightGradientStream, defer_weight_gradients
 from icone.errors import InterruptedRun
 from icone.methods import METHODS
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.training.step import TrainStep
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # compilers warn about themselves

@@ -148,7 +148,7 @@ def test_colour_conversions() -> None:
     np.testing.assert_array_equal(to_gray(Sample(rgb[:1])), rgb[:1])
     np.testing.assert_array_equal(to_rgb(Sample(rgb[:1])), rgb[[0, 0, 0]])
     np.testing.assert_array_equal(to_rgb(Sample(rgb)), rgb)
-    with pytest.raises(InputError, match=r"expected 1 channels, got 3 \(channels=.gray. or rgb"):
+    with pytest.raises(InputError, match=r"expected 1 channel, got 3 \(channels=.gray. or rgb"):
         plain()(Sample(rgb))
     with pytest.raises(InputError, match=r"expected 3 channels, got 2$"):
         to_rgb(Sample(rgb[:2]))

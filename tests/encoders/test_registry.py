@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from icone.config import PretrainConfig, from_json, to_json
+from icone.config import PretrainConfig
+from icone.config_text import from_json, to_json
 from icone.encoders import build_encoder, check_batch_norm, forward_flops, num_features
 from icone.encoders.layers import PatchConv2d, SmallMapConv3d, StemConv3d, fold_stem, halving_maximum
 from icone.errors import InputError

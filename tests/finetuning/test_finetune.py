@@ -238,7 +238,7 @@ def test_the_pretrained_run_is_left_alone(run: Run, tmp_path: Path) -> None:
     assert all(path.read_bytes() == content for path, content in before.items())
     with pytest.raises(InputError, match="icone predict"):
         icone.load_encoder(tmp_path / "out")
-    with pytest.raises(InputError, match="not a folder of icone finetune"):
+    with pytest.raises(InputError, match="was not fine-tuned: train it with labels first"):
         icone.load_classifier(run.folder)
 
 

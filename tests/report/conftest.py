@@ -19,7 +19,8 @@ from icone.config import PretrainConfig
 from icone.data import Data, load_data
 from icone.evaluation.assessment import Partition, assess, run_probes
 from icone.evaluation.verdict import judge
-from icone.run import Run, write_json
+from icone.files import write_json
+from icone.run import Run
 
 Array = npt.NDArray[np.float32]
 

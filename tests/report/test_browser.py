@@ -19,8 +19,9 @@ from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from icone.files import write_json
 from icone.report.write import report
-from icone.run import Run, write_json
+from icone.run import Run
 
 Array = npt.NDArray[np.float32]
 MANY = 20_000

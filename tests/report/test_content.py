@@ -18,17 +18,19 @@ import torch
 import tyro
 from PIL import Image
 
-from icone.config import ImageViews, PretrainConfig, to_command
+from icone.config import ImageViews, PretrainConfig
+from icone.config_text import to_command
 from icone.data.labels import read_columns, read_labels
 from icone.errors import InputError
 from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import ProjectionName
+from icone.files import write_json
 from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
 from icone.report.samples import numbers_or_categories, read_samples
 from icone.report.thumbnails import lay_out, picture
 from icone.report.write import embed_json, page, report
-from icone.run import Run, write_json
+from icone.run import Run
 from icone.wording import command_line
 
 Array = npt.NDArray[np.float32]

@@ -9,9 +9,10 @@ import numpy as np
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from icone.files import write_json
 from icone.report.samples import Samples
 from icone.report.write import _title, report
-from icone.run import Run, write_json
+from icone.run import Run
 
 ShowPage = Callable[[Path], webdriver.Chrome]
 MakeRun = Callable[..., Run]

@@ -18,7 +18,7 @@ from icone.data import Loader, load_data
 from icone.encoders import build_encoder
 from icone.errors import InputError
 from icone.methods import METHODS, Setting, build_method
-from icone.run import read_tensors
+from icone.tensor_files import read_tensors
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine
 from icone.training.step import TrainStep

@@ -17,7 +17,8 @@ from icone.config import PretrainConfig
 from icone.data import Batch, load_data
 from icone.errors import InterruptedRun
 from icone.methods import METHODS
-from icone.run import Run, read_tensors
+from icone.run import Run
+from icone.tensor_files import read_tensors
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import icone
-from icone.run import read_tensors
+from icone.tensor_files import read_tensors
 
 POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x80", "features": 4, "batch_size": 16, "device": "cpu"}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
-from icone.config import from_json
+from icone.api.training_parts import build_parts
+from icone.config_text import from_json
 from icone.cuda import CudaOptions
 from icone.cuda.compiler_process import read_request
 from icone.cuda.graph import compile_step

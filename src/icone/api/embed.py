@@ -37,7 +37,9 @@ from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract, extract_maps
 from icone.evaluation.projection import ProjectionName, project
-from icone.run import Run, load_weights, read_tensors, refuse_own_file, replacing
+from icone.files import replacing
+from icone.run import Run, refuse_own_file
+from icone.tensor_files import load_weights, read_tensors
 from icone.terminal import Terminal, counted, either, say
 from icone.training.context import kept_random_state
 from icone.training.progress import ProgressBar

@@ -12,7 +12,7 @@ from icone.data import Dataset
 from icone.data.labels import without_formula
 from icone.errors import optional, printable
 from icone.evaluation.projection import PROJECTIONS
-from icone.run import replacing
+from icone.files import replacing
 
 FORMATS = (".parquet", ".npz", ".csv", ".h5ad")
 ABOUT = ("id", "path", "label", "group", "split", "prediction")

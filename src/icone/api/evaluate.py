@@ -26,9 +26,10 @@ from icone.evaluation.label_efficiency import label_efficiency
 from icone.evaluation.metrics import metric_texts
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, Verdict, judge
+from icone.files import replacing, write_json
 from icone.methods import method_class
 from icone.readable import Part, Readable
-from icone.run import Run, replacing, write_json
+from icone.run import Run
 from icone.seeds import seed_folders
 from icone.terminal import Terminal, counted, say
 from icone.validation import check_arguments
@@ -267,7 +268,9 @@ def seeds_parts(results: Mapping[str, Mapping[str, Any]]) -> list[Part]:
 def seeds_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """The metrics of a folder of seeds as a table."""
     note = next(iter(results.values()))["data"]["note"]
-    return _metrics_table(list(results.values()), f"mean ± standard deviation of {len(results)} seeds; {note}")
+    return _metrics_table(
+        list(results.values()), f"mean ± standard deviation of {counted(len(results), 'seed')}; {note}"
+    )
 
 
 def _metrics_table(results: Sequence[Mapping[str, Any]], title: str) -> Table:

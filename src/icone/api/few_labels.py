@@ -23,8 +23,9 @@ from icone.data.identity import content_digest, file_digest
 from icone.errors import InputError, InterruptedRun
 from icone.evaluation.label_efficiency import point_of
 from icone.evaluation.metrics import METRICS
+from icone.files import remove, write_json
 from icone.recipe import RECIPE_VERSION
-from icone.run import FINISHED_SHARES, Run, remove, write_json
+from icone.run import FINISHED_SHARES, Run
 from icone.terminal import Terminal, counted, say
 from icone.training.progress import Display, ProgressBar
 
@@ -164,7 +165,9 @@ def efficiency_table(result: dict[str, Any]) -> Table | None:
     if found is None:
         return None
     points = found["points"]
-    table = Table(title=f"with a share of the {found['labels']} labels, {found['draws']} draws", title_justify="left")
+    table = Table(
+        title=f"with a share of the {found['labels']} labels, {counted(found['draws'], 'draw')}", title_justify="left"
+    )
     columns = [(probe, name) for probe in points["trained"] for name in ("untrained", "trained") if name in points]
     table.add_column("labels", justify="right")
     for probe, name in columns:

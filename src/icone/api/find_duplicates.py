@@ -19,8 +19,9 @@ from icone.config import with_given
 from icone.data import Dataset
 from icone.errors import InputError
 from icone.evaluation.duplicates import Pictures, find_near_duplicates, small_picture
+from icone.files import write_json
 from icone.readable import Part, Readable
-from icone.run import Run, refuse_own_file, write_json
+from icone.run import Run, refuse_own_file
 from icone.terminal import Terminal, counted
 from icone.validation import check_arguments, check_target
 

@@ -20,14 +20,18 @@ from icone.api.evaluation_data import GivenData, changed_settings, read_evaluati
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
 from icone.api.summaries import NETWORKS
 from icone.api.tuning import Parts, Tuning, choose_parts
-from icone.config import FinetuneConfig, to_json
+from icone.config import FinetuneConfig
+from icone.config_text import to_json
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.evaluation.assessment import Result
 from icone.evaluation.comparison import compare_probes
 from icone.evaluation.features import FrozenEncoder
+from icone.files import remove, write_json, write_text
+from icone.find_runs import FINETUNED
 from icone.finetuning.fit import Row
-from icone.run import FINETUNED, Run, check_free, remove, write_json, write_tensors, write_text
+from icone.run import Run, check_free
+from icone.tensor_files import write_tensors
 from icone.terminal import Terminal
 from icone.validation import check_arguments, check_folder
 

@@ -25,7 +25,7 @@ from icone.data import Summary, inspect_data, open_source
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
 from icone.readable import Part, Readable, show
-from icone.terminal import Terminal, in_notebook
+from icone.terminal import Terminal, counted, in_notebook
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 from icone.wording import in_user_terms
@@ -71,14 +71,14 @@ def show_summary(
 ) -> None:
     """Print what was understood, a line each, and the notes; `time` is what is said about that."""
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
-    features = "" if encoder is None else f", {num_features(encoder):,} features"
+    features = "" if encoder is None else f", {counted(num_features(encoder), 'feature')}"
     show(console, _parts(summary, name + features, str(device), time))
 
 
 def inspection_parts(found: dict[str, Any]) -> list[Part]:
     """What is said about a data set, a line each, and the notes."""
     summary = Summary(**{field.name: found[field.name] for field in dataclasses.fields(Summary)})
-    encoder = f"{found['encoder'].removeprefix(OBJECT)}, {found['features']:,} features"
+    encoder = f"{found['encoder'].removeprefix(OBJECT)}, {counted(found['features'], 'feature')}"
     return _parts(summary, encoder, found["device"])
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.planning import auto_batch, make_plan, plan_parts
-from icone.api.pretrain import build_parts
 from icone.api.random_data import DataShape
+from icone.api.training_parts import build_parts
 from icone.data import inspect_data, open_source
 from icone.data.notes import ENLARGED
 from icone.readable import Readable, show

@@ -25,7 +25,7 @@ from icone.errors import InputError, is_out_of_memory
 from icone.methods import Method, method_class
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.readable import Part
-from icone.terminal import counted
+from icone.terminal import counted, either
 from icone.training.context import RunContext, kept_random_state
 from icone.training.engine import EagerEngine, Engine, Sizes
 from icone.training.progress import format_seconds, format_step
@@ -151,8 +151,9 @@ class Plan:
         text = f"a step on {counted(self.batch_size, 'sample')}{how} {about}{memory}"
         if one.step_seconds is not None and self.seconds is not None:
             text += (
-                f" and {format_step(one.step_seconds)}: {counted(self.epochs, 'epoch')} of {self.steps_per_epoch:,} "
-                f"steps take {format_seconds(self.seconds)}"
+                f" and {format_step(one.step_seconds)}: {counted(self.epochs, 'epoch')} of "
+                f"{counted(self.steps_per_epoch, 'step')} {either(self.epochs, 'takes', 'take')} "
+                f"{format_seconds(self.seconds)}"
             )
         return [text, *self.notes]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,19 @@ from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
 from icone.api.run_data import open_run_data
 from icone.api.summaries import finetune_parts
-from icone.config import PretrainConfig, from_json, with_given
+from icone.config import PretrainConfig, with_given
+from icone.config_text import from_json
 from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
 from icone.errors import InputError, printable
 from icone.evaluation.features import mean_over_windows
+from icone.find_runs import FINETUNED, is_finetuned, is_pretrained, no_run, runs_in
 from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.label_code import LabelCode
 from icone.readable import Part, Readable, as_html, as_text
-from icone.run import FINETUNED, Run, load_weights, read_tensors, refuse_own_file
+from icone.run import Run, refuse_own_file
+from icone.tensor_files import load_weights, read_tensors
 from icone.terminal import Terminal
 from icone.validation import check_arguments, check_target
 from icone.views import Views
@@ -183,6 +187,18 @@ def predict(
 
 def read_record(folder: Path) -> dict[str, Any]:
     """The config.json of a folder of `icone finetune`."""
-    if not Run(folder).is_finetuned:
-        raise InputError(f"{folder} is not a folder of icone finetune (its config.json does not say: {FINETUNED})")
-    return Run(folder).read_json("config.json")
+    if is_finetuned(folder):
+        return Run(folder).read_json("config.json")
+    problem = f"{folder} is not a folder of icone finetune (its config.json does not say: {FINETUNED})"
+    if not is_pretrained(folder):
+        raise no_run(folder, problem if folder.exists() else f"there is no folder {folder}", is_finetuned)
+    tuned = [path for path in runs_in(folder.parent, is_finetuned, levels=1) if _came_from(path, folder)]
+    if tuned:
+        raise no_run(folder, f"{folder} is the run before fine-tuning", lambda path: path in tuned)
+    command = shlex.join(["icone", "finetune", str(folder)])
+    raise InputError(f"{folder} is a run that was not fine-tuned: train it with labels first, {command}")
+
+
+def _came_from(tuned: Path, run: Path) -> bool:
+    """Whether a folder of `icone finetune` names this run."""
+    return Path(str(Run(tuned).read_json("config.json").get("run"))).resolve() == run.resolve()

@@ -73,9 +73,9 @@ def check_moved(run: Run, source: Source, config: PretrainConfig, console: Conso
     found = [name for name in names if name in rows]
     if not found:
         raise InputError(
-            f"{source.name} holds none of the {len(names)} samples of {run.folder}: it has {source.ids[0]}, and the "
-            f"run knows {names[0]}. --data is for the same samples at another place, with the same names below it; in "
-            "a CSV a column id can hold these names"
+            f"{source.name} holds none of the {counted(len(names), 'sample')} of {run.folder}: it has {source.ids[0]}, "
+            f"and the run knows {names[0]}. --data is for the same samples at another place, with the same names below "
+            "it; in a CSV a column id can hold these names"
         )
     if lost := [name for name in names if name not in rows]:
         are = either(len(lost), "is", "are")

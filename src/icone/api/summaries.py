@@ -98,6 +98,7 @@ def pretraining_summary(run: Run) -> list[str]:
     before = f", {first['loss']:.3f} in the first epoch" if len(history) > 1 else ""
     lines.append(_line("loss", f"{last['loss']:.3f}{before}"))
     lines += _measured(run, [row for row in history if "geometry" in row])
+    lines += _earlier(run)
     labels = "" if run.instances.get("class_names") or run.config.labels else "  (--labels=FILE.csv adds probes)"
     return [
         *lines,
@@ -139,7 +140,11 @@ def _measured(run: Run, rows: Sequence[dict[str, Any]]) -> list[str]:
         now, before = (f"{value}{found.unit}" for value in (found.now, found.before))
         lines.append(_line("probe", f"{found.score} {now}, {before} before training"))
     verdict = judge_live(geometry, TAUGHT if method_class(run.config.method).needs_labels else "")
-    lines.append(_line("so far", f"{verdict.headline} ({geometry.get('instances', 0)} samples: evaluate measures all)"))
+    lines.append(
+        _line(
+            "so far", f"{verdict.headline} ({counted(geometry.get('instances', 0), 'sample')}: evaluate measures all)"
+        )
+    )
     alarms = [row["epoch"] + 1 for row in rows if "warning" in row["geometry"]]
     if alarms:
         state = next(row for row in reversed(rows) if "warning" in row["geometry"])["geometry"]["warning"]
@@ -147,6 +152,14 @@ def _measured(run: Run, rows: Sequence[dict[str, Any]]) -> list[str]:
             _line("alarm", f"{state}, last in epoch {alarms[-1]} of {len(run.history)}. {verdict.advice}".strip())
         )
     return lines
+
+
+def _earlier(run: Run) -> list[str]:
+    """Where the last evaluation before the run was extended is, which was of another encoder."""
+    if not run.earlier_results or run.result_file.is_file():
+        return []
+    epochs, file = max(run.earlier_results.items())
+    return [_line("evaluated", f"after {counted(epochs, 'epoch')} ({file}), not since the run was extended")]
 
 
 def trained_time(history: Sequence[dict[str, Any]]) -> str:

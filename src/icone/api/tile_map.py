@@ -22,7 +22,7 @@ from icone.data.sources.tiles import TiledImage, TilesSource
 from icone.data.threads import read_ahead
 from icone.errors import optional
 from icone.evaluation.features import FrozenEncoder
-from icone.run import replacing
+from icone.files import replacing
 
 BLOCK = {2: 32, 3: 8}
 """Tiles along the edge of a chunk of the map, by the number of dimensions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import importlib
 import os
@@ -10,9 +11,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -25,6 +27,7 @@ from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, P
 from icone.cli.use import Embed, Export, Predict
 from icone.config import DataConfig
 from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line, unknown_name
+from icone.find_runs import NoRun, is_finetuned, is_pretrained, no_run
 from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
 from icone.terminal import Terminal, say, standard_streams
@@ -48,8 +51,17 @@ TASKS: dict[str, dict[str, type[Any]]] = {
 """The verbs, as `icone --help` lists them."""
 COMPUTING = ("plan", "inspect", "pretrain", "finetune", "demo", "embed", "predict", "export", "evaluate", "report")
 """Verbs that begin with the import of PyTorch."""
+OF_ONE_RUN = ("finetune", "embed", "predict", "export", "evaluate")
+"""Verbs whose first word is a run; `report` and `figures` take several."""
 VERBS = {name: kind for verbs in TASKS.values() for name, kind in verbs.items()}
-Command: Any = reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in VERBS.items()))
+
+
+def _command(verbs: Mapping[str, type[Any]]) -> Any:
+    """The type of which tyro makes the parser of all verbs."""
+    return reduce(or_, (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in verbs.items()))
+
+
+Command: Any = _command(VERBS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,6 +117,8 @@ def _run(words: Sequence[str], errors: Console) -> int:
         if isinstance(error, LostRank) and error.is_said:
             return 3
         sentence, code = _explained(error)
+        if isinstance(error, NoRun):
+            sentence += _with_run(words, error)
         if is_silent():
             time.sleep(PAUSE)  # rank 0 has most likely the same to say, and this process is ended meanwhile
             sentence = f"rank {os.environ['RANK']}: {sentence}"
@@ -114,6 +128,15 @@ def _run(words: Sequence[str], errors: Console) -> int:
 
 def _parsed(words: Sequence[str]) -> Any:
     """The verb with its settings: those of --config, and of the command line, which win."""
+    if words[0].startswith("--tyro-"):
+        from icone.cli.completion import for_completion  # the names of all encoders take seconds
+
+        verbs = {name: for_completion(kind) for name, kind in VERBS.items() if kind is not Paper}
+        without_prefix: Any = tyro.conf.OmitSubcommandPrefixes
+        of_paper = without_prefix[_command({name: for_completion(kind) for name, kind in Paper.VERBS.items()})]
+        about = {"__doc__": Paper.__doc__}
+        verbs["paper"] = dataclasses.make_dataclass("Paper", [("verb", of_paper)], namespace=about)
+        return tyro.cli(_command(verbs), prog="icone", args=words, description=__doc__)
     kind = VERBS.get(words[0])
     if kind is Paper and words[1:2] and words[1] in Paper.VERBS:
         check_flags(words[2:], f"paper {words[1]}", Paper.VERBS[words[1]])
@@ -183,10 +206,24 @@ def _check_words(words: Sequence[str]) -> None:
     for verb, known in ((words[:1], VERBS), (words[1:2] if words[:1] == ["paper"] else [], Paper.VERBS)):
         if verb and verb[0] not in known and not verb[0].startswith("-"):
             raise unknown_name("command", verb[0], known, ". `icone --help` says what they do")
+    if len(words) == 1 and words[0] in OF_ONE_RUN:
+        of_run = "a RUN folder", is_pretrained
+        what, wanted = ("a FOLDER of icone finetune", is_finetuned) if words[0] == "predict" else of_run
+        raise no_run(None, f"icone {words[0]} needs {what}", wanted)
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             flag = word.rstrip("=") or (before if before.startswith("--") else "an argument")
             raise InputError(f"{flag} is empty: give a value, or leave it out")
+
+
+def _with_run(words: Sequence[str], error: NoRun) -> str:
+    """The same command with a run that is there in place of what is none; nothing where there is no run."""
+    if error.instead is None:
+        return ""
+    given = [error.folder is not None and Path(word) == error.folder for word in words]
+    put = [str(error.instead) if is_given else word for word, is_given in zip(words, given, strict=True)]
+    put = put if any(given) else [*put[:1], str(error.instead), *put[1:]]
+    return f"{'' if str(error).endswith('?') else '.'} For example: {shlex.join(['icone', *put])}"
 
 
 def _way_on(words: Sequence[str]) -> str:

@@ -59,8 +59,9 @@ class Report(RunDataFlags):
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run folders, or folders of seeds; those that have not been evaluated are evaluated first. Or folders of `icone
     finetune`."""
-    out: Path = Path("report.html")
-    """The file to write."""
+    out: Path | None = None
+    """The file to write (default: report.html in the run folder or the folder of seeds; of several runs in this folder,
+    with their names: report-scans-more.html)."""
     projections: tuple[Literal["umap", "tsne", "pca"], ...] = ("umap", "pca")
     """Maps to choose from; t-SNE takes longest."""
     table: Path | None = None
@@ -71,10 +72,14 @@ class Report(RunDataFlags):
     """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
 
     def run(self, console: Console) -> None:
+        from icone.outputs import output_of_runs
         from icone.report import report
+        from icone.seeds import expand_seeds
 
-        replaced = ", in place of the one that was there" if self.out.exists() else ""
-        target = report(self.run_folders, **settings_of(self, "run_folders"), console=console)
+        runs = expand_seeds(self.run_folders)
+        out = self.out or (output_of_runs(runs, "report.html") if runs else None)
+        replaced = ", in place of the one that was there" if out is not None and out.exists() else ""
+        target = report(self.run_folders, **settings_of(self, "run_folders") | {"out": out}, console=console)
         say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB){replaced}: open it in a browser")
 
 
@@ -84,17 +89,22 @@ class Figures(RunDataFlags):
 
     run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run folders, or folders of seeds: mean and standard deviation over epochs."""
-    out: Path = Path("figures")
-    """Folder for the files."""
+    out: Path | None = None
+    """Folder for the files (default: figures in the run folder or the folder of seeds; of several runs in this folder,
+    with their names: figures-scans-more)."""
     names: tuple[Literal["history", "geometry", "spectrum", "plane", "map", "confusion", "gallery"], ...] = ()
     """Which ones (default: all that the runs have data for)."""
     projection: Literal["umap", "tsne", "pca"] = "umap"
     """Of the map."""
 
     def run(self, console: Console) -> None:
+        from icone.outputs import output_of_runs
         from icone.report import save_figures
+        from icone.seeds import expand_seeds
 
-        paths = save_figures(self.run_folders, self.out, **settings_of(self, "run_folders", "out"))
+        runs = expand_seeds(self.run_folders)
+        out = self.out or (output_of_runs(runs, "figures") if runs else Path("figures"))
+        paths = save_figures(self.run_folders, out, **settings_of(self, "run_folders", "out"))
         for path in paths:
             say(console, f"wrote {path}")
 

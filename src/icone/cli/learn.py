@@ -174,8 +174,9 @@ class Pretrain(ConfigFlags, PretrainConfig):
         return launch(words, self.devices, self.device, lambda text: say(errors, text))
 
     def run(self, console: Console) -> None:
-        from icone.api.pretrain import default_folder, pretrain, pretrain_many
+        from icone.api.pretrain import pretrain, pretrain_many
         from icone.api.summaries import pretraining_summary, summary_of_many
+        from icone.outputs import default_folder
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
         if self.seeds > 1:

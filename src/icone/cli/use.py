@@ -12,6 +12,8 @@ from rich.console import Console
 from icone.cli.flags import InferenceFlags, RunDataFlags, Verb, settings_of
 from icone.terminal import counted, say
 
+REPLACED = "; the file that was there is replaced (--out chooses another)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Embed(RunDataFlags, InferenceFlags):
@@ -23,7 +25,8 @@ class Embed(RunDataFlags, InferenceFlags):
     """What to embed (default: the run's own data)."""
     out: Path | None = None
     """The file to write: .parquet, .npz, .csv or .h5ad (AnnData, for scanpy); by tiles also .zarr, a map of features
-    that lies over the image (default: embeddings.parquet, by tiles features.zarr)."""
+    that lies over the image (default: in the run folder, embeddings.parquet, by tiles features.zarr, with --dense
+    feature-maps.npz; of other data with its name, such as embeddings-new.parquet)."""
     labels: Path | None = None
     """CSV with labels that are carried along (default: those of the run, for its own data)."""
     label_column: tuple[str, ...] = ()
@@ -46,24 +49,30 @@ class Embed(RunDataFlags, InferenceFlags):
 
     def run(self, console: Console) -> None:
         from icone.api.embed import embed
+        from icone.outputs import output_of_run
         from icone.run import Run
 
         by_tiles = self.tiles or Run.open(self.run_folder).config.tiles is not None
-        out = self.out or Path("features.zarr" if by_tiles and not self.dense else "embeddings.parquet")
-        replaced = "; the file that was there is replaced (--out chooses another)" if out.exists() else ""
+        name = "feature-maps.npz" if self.dense else "features.zarr" if by_tiles else "embeddings.parquet"
+        out = self.out or output_of_run(self.run_folder, name, self.source)
+        replaced = REPLACED if out.exists() else ""
         table = embed(self.run_folder, **settings_of(self, "run_folder") | {"out": out}, console=console)
         features = table.filter(regex=r"^f\d+$").shape[1]
-        what = "feature maps" if self.dense else f"embeddings of {counted(features, 'feature')}"
         if out.suffix == ".zarr":
             say(
                 console,
                 f"wrote a map of the features of {counted(len(table), 'tile')} to {out}, and a picture of it beside it",
             )
             return
+        if self.dense:
+            say(console, f"wrote feature maps of {counted(len(table), 'sample')} to {out}{replaced}")
+            return
         also = [column for column in ("label", "group", "split") if column in table]
         say(
             console,
-            f"wrote {len(table)} {what} to {out}" + (f", with {', '.join(also)}" if also else "") + replaced,
+            f"wrote {counted(len(table), 'embedding')} of {counted(features, 'feature')} to {out}"
+            + (f", with {', '.join(also)}" if also else "")
+            + replaced,
         )
 
 
@@ -75,14 +84,19 @@ class Predict(InferenceFlags):
     """A folder of `icone finetune`."""
     source: Annotated[str | None, tyro.conf.Positional] = None
     """What to predict (default: the data of the run)."""
-    out: Path = Path("predictions.csv")
-    """The file to write: .csv or .parquet."""
+    out: Path | None = None
+    """The file to write: .csv or .parquet (default: predictions.csv in the folder, or predictions-NAME.csv after the
+    name of SOURCE)."""
 
     def run(self, console: Console) -> None:
         from icone.api.predict import predict
+        from icone.outputs import output_of_run
 
-        table = predict(self.folder, self.source, **settings_of(self, "folder", "source"), console=console)
-        say(console, f"wrote {len(table)} predictions to {self.out}")
+        out = self.out or output_of_run(self.folder, "predictions.csv", self.source)
+        replaced = REPLACED if out.exists() else ""
+        settings = settings_of(self, "folder", "source") | {"out": out}
+        table = predict(self.folder, self.source, **settings, console=console)
+        say(console, f"wrote {counted(len(table), 'prediction')} to {out}{replaced}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +112,7 @@ class Export(Verb):
     format: Literal["timm", "torch", "onnx", "hub", "monai", "nnunet"]
     """timm, hub, monai: a folder; torch: a .pt2 file; onnx: an .onnx file; nnunet: a .pth file."""
     out: Path | None = None
-    """The file or folder to write (default: named after the run and the format)."""
+    """The file or folder to write (default: encoder-timm, encoder-onnx.onnx, … in the run folder)."""
     licence: str = "unknown"
     """For the model card, as the Hub names licences, for example apache-2.0."""
 

@@ -17,7 +17,7 @@ from icone.data.sources.base import Array, Sample, Source
 from icone.data.sources.folder import mixed_dimensions
 from icone.data.threads import in_chunks, read_ahead
 from icone.errors import InputError, one_line
-from icone.terminal import either
+from icone.terminal import counted, either
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is done, samples done, total), as `icone.training.progress.ProgressBar` is."""
@@ -225,7 +225,9 @@ def check_alike(source: Source, facts: Sequence[Facts], config: DataConfig) -> N
     _check_order(source, facts)
     odd = next((c for c in by_channels if c not in (1, 3)), None)
     if config.channels != "auto" and odd is not None and source.spatial_dims > 0:
-        raise InputError(f"{by_channels[odd]} has {odd} channels and cannot be turned into {config.channels}")
+        raise InputError(
+            f"{by_channels[odd]} has {counted(odd, 'channel')} and cannot be turned into {config.channels}"
+        )
     if config.spacing is not None:
         check_spacing(source, facts)
 

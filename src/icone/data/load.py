@@ -144,7 +144,9 @@ def _examine(
     if config.skip_unreadable and not source.is_sampled:  # what cannot be read must not take a place in the draw
         facts, skipped = reader.inspect(range(len(source)))
         if not facts:
-            raise InputError(f"none of the {len(source)} samples of {source.name} can be used: {skipped[0].reason}")
+            raise InputError(
+                f"none of the {counted(len(source), 'sample')} of {source.name} can be used: {skipped[0].reason}"
+            )
         candidates = np.array([fact.position for fact in facts], dtype=np.int64)
         drawn = _draw(source, candidates, config, fewest)
         facts = _only(facts, drawn.everything)
@@ -179,7 +181,9 @@ def load_for_inference(
     reader = _Reader(source, config, report, progress)
     facts, skipped = reader.inspect(chosen)
     if not facts:
-        raise InputError(f"none of the {len(source)} samples of {source.name} can be used: {skipped[0].reason}")
+        raise InputError(
+            f"none of the {counted(len(source), 'sample')} of {source.name} can be used: {skipped[0].reason}"
+        )
     _check_matches(source, facts, preparation)
     silent = sum(fact.spacing is None for fact in facts)
     if report is not None and preparation.needs_spacing and silent:

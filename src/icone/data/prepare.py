@@ -17,6 +17,7 @@ from icone.config import DataConfig
 from icone.data.inspection import Facts
 from icone.data.sources.base import Array, Sample
 from icone.errors import InputError
+from icone.terminal import counted
 
 DEFAULT_SIZE = {2: 224, 3: 64}
 PERCENTILES = (0.5, 99.5)
@@ -216,7 +217,7 @@ class Preparation:
         if self.colour == "rgb" and found == 1:
             return x.expand(-1, 3, *x.shape[2:])
         way_out = " (--channels=gray or rgb converts between 1 and 3)" if self.colour == "auto" else ""
-        raise InputError(f"expected {self.channels} channels, got {found}{way_out}")
+        raise InputError(f"expected {counted(self.channels, 'channel')}, got {found}{way_out}")
 
     def resized(self, shape: tuple[int, ...], spacing: tuple[float, ...] | None) -> tuple[int, ...]:
         """The size to resample to before `centre` crops and pads."""

@@ -20,6 +20,7 @@ from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
 from icone.data.sources.tiles import TilesSource
 from icone.data.targets import label_set
+from icone.terminal import counted
 
 Extent = list[float] | dict[str, list[float]] | None
 """One number per axis; the smallest and the largest of each where samples differ; None where no sample says it."""
@@ -66,8 +67,8 @@ class Summary:
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """The summary as pairs of a word and a text."""
-        kind = {0: "points", 2: "images (2D)", 3: "volumes (3D)"}[self.dimensions]
-        yield "samples", f"{self.samples:,} {kind}"
+        kind, dimensions = {0: ("point", ""), 2: ("image", " (2D)"), 3: ("volume", " (3D)")}[self.dimensions]
+        yield "samples", f"{counted(self.samples, kind)}{dimensions}"
         if self.dimensions:
             yield "shape", _extent_text(self.shape)
             yield "spacing", "not said" if self.spacing is None else _spacing_text(self.spacing)

@@ -12,6 +12,7 @@ from icone.data import Dataset
 from icone.data.targets import Task, label_set
 from icone.evaluation.inputs import FloatArray
 from icone.evaluation.metrics import Array
+from icone.terminal import counted, either
 
 PENALTY = 0.1
 """Of the ridge regression, per feature: with it the gram matrix of standardised features is well conditioned."""
@@ -62,9 +63,10 @@ class LabelProbe:
         if len(self.rows) or not available:
             return ""
         if available < FEWEST:
-            why = f"{available} training samples have a label, and a score needs {FEWEST}"
+            have = either(available, "has", "have")
+            why = f"{counted(available, 'training sample')} {have} a label, and a score needs {FEWEST}"
         elif self.labelled < FEWEST:
-            looked_at = f"a run as short as this one affords {self.labelled} samples with a label"
+            looked_at = f"a run as short as this one affords {counted(self.labelled, 'sample')} with a label"
             way_out = "Train longer (--epochs), or measure less often (--probe-every)"
             why = f"{looked_at}, and a score needs {FEWEST}. {way_out}"
         else:

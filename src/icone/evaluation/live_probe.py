@@ -76,12 +76,20 @@ def _due(epoch: int, every: int, epochs: int) -> bool:
     return epoch % every == 0 or epoch == epochs - 1
 
 
-def chosen_instances(labelled: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
+def chosen_instances(labelled: npt.NDArray[np.bool_], count: int, kept: Sequence[int] = ()) -> npt.NDArray[np.int64]:
     """Rows spread evenly over all; where only some have a label, up to half of the rows over those that have.
+
+    The rows of `kept` are chosen whatever the count, and only what is left of it is spread over the others.
 
     >>> chosen_instances(np.array([True] * 4), 2).tolist(), chosen_instances(np.array([0, 0, 1, 0], bool), 2).tolist()
     ([0, 3], [0, 2])
+    >>> chosen_instances(np.array([True] * 4), 3, kept=[1, 2]).tolist()
+    [0, 1, 2]
     """
+    if kept:
+        rest = np.setdiff1d(np.arange(len(labelled)), kept)
+        more = max(0, min(count - len(kept), len(rest)))
+        return np.union1d(np.array(kept, dtype=np.int64), rest[chosen_instances(labelled[rest], more)])
     with_label, others = np.flatnonzero(labelled), np.flatnonzero(~labelled)
     if not len(with_label) or not len(others):
         return _spread(np.arange(len(labelled)), count)
@@ -101,6 +109,7 @@ class LiveProbe(Callback):
     seed each time, because keeping them would take more memory than the network. It is built before training, also
     where a run is resumed, and finds the encoder untrained then: what the verdict compares with, by the same views of
     the same instances. The untrained encoder is measured with calibrated BatchNorm statistics, which it does not keep.
+    A run that goes on looks at the instances of before, also where it is extended.
     """
 
     def __init__(
@@ -111,12 +120,17 @@ class LiveProbe(Callback):
         device: torch.device,
         plan: ProbePlan,
         progress: Progress = lambda done, total: None,
+        kept: Sequence[int] = (),
     ) -> None:
-        """`progress` is told about the instances of the first measurement, which nobody else announces."""
+        """`progress` is told about the instances of the first measurement, which nobody else announces.
+
+        `kept` are rows of instances that the probe of an earlier part of the run has looked at.
+        """
         self.method, self.views, self.device, self.plan = method, views, device, plan
         with_label = labelled(dataset)
         self.at_once = dataset.preparation.samples_at_once(VIEWS, AT_ONCE)
-        chosen = chosen_instances(with_label, plan.instances)
+        chosen = chosen_instances(with_label, plan.instances, kept)
+        self.ids = [dataset.ids[row] for row in chosen]
         self.images = dataset.for_views(torch.from_numpy(chosen), VIEWS, SEED, epoch=0)
         self.classes = dataset.labels[chosen].numpy() if method.needs_labels else None
         self.label_probe, self.note = LabelProbe.without(), ""
@@ -141,7 +155,7 @@ class LiveProbe(Callback):
             return {}
         began = time.monotonic()
         geometry, probe = self._measure()
-        metrics = with_untrained(geometry, self.untrained) | {"instances": self.plan.instances}
+        metrics = with_untrained(geometry, self.untrained) | {"instances": len(self.ids)}
         probed = with_untrained(probe, self.untrained_probe) | {"instances": len(self.label_probe.rows)}
         seconds, self.spent = self.spent + time.monotonic() - began, 0.0
         _, alarm = self.trend.next(metrics)

@@ -19,7 +19,7 @@ from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.label_code import LabelCode
 from icone.nn.batchnorm import MovingStatistics, plain_state_dict
 from icone.recipe import FINETUNE_EPOCHS, FINETUNE_STEPS, ContinuedSettings, adamw_settings, parameter_groups
-from icone.run import misfit, read_tensors, write_tensors
+from icone.tensor_files import misfit, read_tensors, write_tensors
 from icone.terminal import counted
 from icone.training.checkpoint import below, load_moments, named_moments, random_states, set_random_states
 from icone.training.context import seed_random_numbers

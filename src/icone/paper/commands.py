@@ -231,8 +231,8 @@ class PaperReport(Stored):
 
     experiments: Annotated[tuple[str, ...], tyro.conf.Positional] = ("all",)
     """Names from `icone paper list` (default: all)."""
-    out: Path = Path("paper.html")
-    """File to write; one that ends in .md gets the tables as Markdown."""
+    out: Path | None = None
+    """File to write; one that ends in .md gets the tables as Markdown (default: paper.html in the store)."""
     runs: Path | None = None
     """Instead of a store, a folder with a text of yours (page.md) and the runs.csv files of `show`: the tables that the
     text asks for are filled in (docs/experiments.md says how)."""
@@ -242,12 +242,13 @@ class PaperReport(Stored):
         from icone.paper.results_page import write_page
         from icone.validation import check_target
 
-        check_target(self.out)
+        out = self.out or (self.runs or self.folder()) / "paper.html"
+        check_target(out)
         if self.runs is not None:
-            say(console, f"written to {write_page(self.runs, self.out)}")
+            say(console, f"written to {write_page(self.runs, out)}")
             return
         store = self.open_store()
-        say(console, f"written to {write_report(self.experiments, self.chosen(), store, self.out)}")
+        say(console, f"written to {write_report(self.experiments, self.chosen(), store, out)}")
         say_notes(store, console)
 
 

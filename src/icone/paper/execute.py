@@ -24,12 +24,13 @@ from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import free_gpu_memory
 from icone.errors import NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.files import write_json
 from icone.paper.contents import on_this_node
 from icone.paper.cost import measure_cost
 from icone.paper.measure import measure
 from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
-from icone.run import Run, write_json
+from icone.run import Run
 
 TRAINING = "training"
 """The run folder of `icone.pretrain`, inside the folder of a run of the sweep."""

@@ -12,10 +12,10 @@ import pandas as pd
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS
 from icone.evaluation.projection import project
+from icone.files import replacing
 from icone.paper.drawing import draw_curves, panels, say_empty, shared_legend, style_of
 from icone.paper.measure import FEATURES
 from icone.paper.store import Store
-from icone.run import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

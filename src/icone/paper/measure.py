@@ -21,10 +21,12 @@ from icone.evaluation.features import extract
 from icone.evaluation.geometry import uniformity
 from icone.evaluation.metrics import UNTRAINED, metric_value, metrics_shown
 from icone.evaluation.probes import knn_probe, linear_probe
+from icone.files import replacing
 from icone.paper.outcome import Outcome, Point
 from icone.paper.results import TESTED
 from icone.paper.spec import RunSpec
-from icone.run import Run, read_tensors, replacing
+from icone.run import Run
+from icone.tensor_files import read_tensors
 
 FEATURES = "features.npz"
 KEPT_SEED = 0

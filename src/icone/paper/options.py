@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from icone.config import setting_words
+from icone.config_text import setting_words
 from icone.errors import InputError
 from icone.validation import check_settings
 

@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from icone.errors import InputError
+from icone.files import replacing
 from icone.paper.experiments import find_experiments
 from icone.paper.experiments.base import Experiment, Scene
 from icone.paper.frames import collect
@@ -26,7 +27,6 @@ from icone.paper.show import remembered_options, setting_line
 from icone.paper.store import Store
 from icone.paper.tables import PaperTable
 from icone.report.figures import STYLE
-from icone.run import replacing
 from icone.terminal import counted
 
 NAMED = 6

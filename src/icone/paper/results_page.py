@@ -30,8 +30,8 @@ import pandas as pd
 
 from icone.errors import InputError, one_line
 from icone.evaluation.metrics import find_metric
+from icone.files import replacing
 from icone.paper.paired import paired_difference
-from icone.run import replacing
 
 SOURCE = "page.md"
 HEADINGS = {"batch_size": "B", "k": "k", "n": "N"}

@@ -9,7 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from icone.config import PretrainConfig, RuntimeConfig, from_json, to_json
+from icone.config import PretrainConfig, RuntimeConfig
+from icone.config_text import from_json, to_json
 from icone.methods import chosen_options
 from icone.paper.contents import Contents, contents_of
 from icone.recipe import RECIPE_VERSION

@@ -29,10 +29,10 @@ from filelock import FileLock, Timeout
 from pyarrow import ArrowException
 
 from icone.errors import InputError, one_line
+from icone.files import replacing, write_json, write_text
 from icone.paper.outcome import Outcome, Status, outcome_from_json
 from icone.paper.results import COLUMNS, merge, read_results, rows_of, typed
 from icone.paper.spec import KEY_LENGTH, RunSpec
-from icone.run import replacing, write_json, write_text
 
 OUTCOME_NAME = re.compile(rf"([0-9a-f]{{{KEY_LENGTH}}})\.([1-9][0-9]*)\.json")
 

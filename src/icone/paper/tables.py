@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from icone.evaluation.metrics import find_metric
+from icone.files import replacing
 from icone.paper.frames import mean_over_seeds
-from icone.run import replacing
 from icone.terminal import counted
 
 MARKS = {".": "", "b": "bold", "u": "underline", "+": "†"}

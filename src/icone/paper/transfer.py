@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icone.errors import InputError, one_line
+from icone.files import replacing
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.measure import FEATURES
 from icone.paper.options import options_from_json
@@ -25,7 +26,6 @@ from icone.paper.results import rows_of
 from icone.paper.spec import RunSpec, spec_from_json
 from icone.paper.store import Store
 from icone.recipe import RECIPE_VERSION
-from icone.run import replacing
 from icone.validation import user_path
 
 FORMAT = 1

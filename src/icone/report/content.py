@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.api.summaries import trained_time
-from icone.config import to_command, to_json
+from icone.config_text import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
 from icone.errors import InputError
 from icone.evaluation.duplicates import Found, find_near_duplicates
@@ -22,7 +22,7 @@ from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, n
 from icone.evaluation.verdict import Verdict
 from icone.report.data_content import EXAMPLES, data_content, sample_parts
 from icone.report.probe_content import efficiency_content, probe_content
-from icone.report.samples import (
+from icone.report.samples import (, with_flags
     Column,
     Samples,
     evaluate_command,
@@ -31,7 +31,7 @@ from icone.report.samples import (
     table_columns,
 )
 from icone.report.thumbnails import Drawn, draw_samples
-from icone.run import Run
+from icone.run import Run, free_folder
 from icone.terminal import counted
 from icone.training.progress import CLOCKS, MEASURED
 from icone.wording import command_line
@@ -41,6 +41,7 @@ QUERIES = 8
 MOST = 1000
 """Near-duplicate pairs, and outliers, that the page holds; it shows a few of them until it is asked for all."""
 DrawnMemory = dict[str, Drawn | None]
+CHANGED_ON_THE_WAY = "The run had other samples or settings before. This command trains anew with its last ones:"
 CLUSTERS = 8
 """Clusters where no labels say how many there might be, if there are enough samples."""
 CLUSTERED = 8
@@ -66,7 +67,7 @@ def run_content(
     with command_line():  # as the page calls all settings
         result = run.result
     if result is None:
-        raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
+        raise InputError(f"{run.folder} {run.why_no_result}: run `{evaluate_command(run)}` first")
     samples = read_samples(run)
     drawn = None
     if thumbnails:
@@ -258,7 +259,8 @@ def provenance(run: Run) -> dict[str, Any]:
     flat = {key: value for key, value in config.items() if not isinstance(value, dict)} | nested
     data = record["data"]
     return {
-        "command": shlex.join(to_command(run.config)),
+        "help": CHANGED_ON_THE_WAY if record.get("extensions") or record.get("changes") else None,
+        "command": shlex.join(to_command(run.config, free_folder(run.folder))),
         "fingerprint": data["fingerprint"],
         "facts": {
             "training samples": f"{data['instances']:,}",
@@ -272,7 +274,7 @@ def provenance(run: Run) -> dict[str, Any]:
             **(LoadedWeights(**record["weights"]).facts() if record.get("weights") else {}),
             **{f"option {key}": str(value) for key, value in record["method"]["options"].items()},
         },
-        "notes": [*data["notes"], *(f"left out: {reason}" for _, reason in data["skipped"])],
+        "notes": with_flags([*data["notes"], *(f"left out: {reason}" for _, reason in data["skipped"])]),
         "versions": record["versions"],
         "config": {key: str(value) for key, value in flat.items()},
     }

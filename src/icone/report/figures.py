@@ -13,6 +13,8 @@ import numpy as np
 from icone.errors import InputError, optional, unknown_name
 from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
+from icone.files import replacing
+from icone.find_runs import no_run
 from icone.report.content import (
     CLUSTERS,
     NEIGHBOURS,
@@ -23,7 +25,7 @@ from icone.report.content import (
 )
 from icone.report.samples import Column, Samples, evaluate_command, read_samples
 from icone.report.thumbnails import picture_of
-from icone.run import Run, replacing
+from icone.run import Run
 from icone.seeds import expand_seeds, group_seeds, run_names
 from icone.validation import check_arguments, check_folder
 
@@ -320,7 +322,7 @@ def save_figures(
     """
     opened = [Run.open(run.folder) for run in expand_seeds(runs)]
     if not opened:
-        raise InputError("figures need at least one run: give its folder")
+        raise no_run(None, "figures need at least one run")
     check_folder(Path(folder))
     for name in names:
         if name not in FIGURES:
@@ -360,7 +362,7 @@ def _columns(run: Run, kind: str) -> Columns:
 
 def _result(run: Run) -> dict[str, Any]:
     if run.result is None:
-        raise InputError(f"{run.folder} has not been evaluated: run `{evaluate_command(run)}` first")
+        raise InputError(f"{run.folder} {run.why_no_result}: run `{evaluate_command(run)}` first")
     return run.result
 
 

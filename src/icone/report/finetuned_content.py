@@ -14,7 +14,7 @@ from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, metric_value
 from icone.report.content import utc_text
 from icone.report.samples import with_flags
-from icone.run import Run
+from icone.run import Run, free_folder
 
 CURVES = {
     "loss": "Loss of the training samples",
@@ -87,7 +87,7 @@ def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
 def _provenance(run: Run, record: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """What reproduces the fine-tuning: the run that it came from, settings, versions, and the command."""
     settings, usual = record["settings"], {**dataclasses.asdict(FinetuneConfig()), "scratch": True}
-    words = ["icone", "finetune", record["run"], "--out", str(run.folder)]
+    words = ["icone", "finetune", record["run"], "--out", str(free_folder(run.folder))]
     for key, value in settings.items():
         if value != usual.get(key):
             words += ["--no-scratch"] if key == "scratch" else [f"--{key.replace('_', '-')}", str(value)]

@@ -35,9 +35,12 @@ from icone.config import with_given
 from icone.errors import InputError, optional
 from icone.evaluation.metrics import METRICS, metric_texts
 from icone.evaluation.projection import ProjectionName
+from icone.files import write_text
+from icone.find_runs import no_run
+from icone.outputs import output_of_runs
 from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
-from icone.run import Run, refuse_own_file, write_text
+from icone.run import Run, refuse_own_file
 from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
 from icone.terminal import Terminal, counted, printable_lines
 from icone.validation import check_arguments, check_target
@@ -56,7 +59,7 @@ SCRIPTS = (
 def report(
     runs: str | Path | Run | FineTuned | Sequence[str | Path | Run | FineTuned],
     *,
-    out: str | Path = "report.html",
+    out: str | Path | None = None,
     projections: Sequence[ProjectionName] = ("umap", "pca"),
     table: Path | None = None,
     thumbnails: bool = True,
@@ -67,6 +70,8 @@ def report(
 ) -> Path:
     """Write the page about a run, or about several, and return its path.
 
+    Without `out` it is report.html in the run folder, or in the folder of seeds; of several runs it is in the current
+    folder, with their names.
     A run that has not been evaluated is evaluated first.
     `data` says where the data of the runs is now, or gives it again where it was a Python object.
 
@@ -76,16 +81,20 @@ def report(
     `table` is a CSV whose columns the map can be coloured by; `projections` are the maps to choose from.
     """
     console = console or Terminal()
-    check_target(Path(out))
-    refuse_own_file(Path(out))
     written_at()  # a wrong SOURCE_DATE_EPOCH is told before the work
-    if not runs or not projections:
-        raise InputError("a report needs at least one run and one projection")
+    if not runs:
+        raise no_run(None, "a report needs at least one run")
+    if not projections:
+        raise InputError("a report needs at least one projection")
     given = [runs] if isinstance(runs, str | Path | Run | FineTuned) else runs
     found = expand_seeds([one.folder if isinstance(one, FineTuned) else one for one in given])
-    if tuned := [run for run in found if run.is_finetuned]:
-        return _write_finetuned(tuned, len(found), Path(out))
-    opened = [Run.open(run.folder) for run in found]
+    tuned = [run for run in found if run.is_finetuned]
+    opened = [Run.open(run.folder) for run in found if not run.is_finetuned]
+    target = output_of_runs(found, "report.html") if out is None else Path(out)
+    check_target(target)
+    refuse_own_file(target)
+    if tuned:
+        return _write_finetuned(tuned, len(found), target)
     contents = []
     memory: DrawnMemory = {}
     for run, name in zip(opened, run_names(opened), strict=True):
@@ -104,7 +113,7 @@ def report(
             )
         contents.append(content)
     groups = group_seeds(opened)
-    return _write(contents, Path(out), groups=group_content(groups, opened))
+    return _write(contents, target, groups=group_content(groups, opened))
 
 
 def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
@@ -151,7 +160,7 @@ def ensure_evaluated(run: Run, data: Any, data_root: Path | None, cache: str | N
     """Evaluate with the default settings what has not been evaluated, and say so; compare data that was moved."""
     if run.result is None or not run.features_file.is_file():
         _check_finished(run)
-        console.print(f"{run.folder} has not been evaluated yet: doing that now", highlight=False, markup=False)
+        console.print(f"{run.folder} {run.why_no_result}: evaluating it now", highlight=False, markup=False)
         evaluate(run, data=data, data_root=data_root, cache=cache, console=console)
     elif data is not None:
         config = dataclasses.replace(run.config, labels=None, label_column=(), group_column=None)

@@ -10,10 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from icone.config import PretrainConfig, to_json
+from icone.config import PretrainConfig
+from icone.config_text import to_json
 from icone.errors import InputError, optional
+from icone.files import write_text
 from icone.nn import plain_state_dict
-from icone.run import Run, write_tensors, write_text
+from icone.run import Run
+from icone.tensor_files import write_tensors
 from icone.training.progress import MEASURED
 
 Row = dict[str, Any]

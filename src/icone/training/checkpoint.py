@@ -17,7 +17,8 @@ from icone.errors import InputError
 from icone.nn import AnchorTable
 from icone.nn.ranks import Share
 from icone.recipe import RECIPE_VERSION
-from icone.run import Run, misfit, read_metadata, read_tensors, write_tensors
+from icone.run import Run
+from icone.tensor_files import misfit, read_metadata, read_tensors, write_tensors
 from icone.training.step import TrainStep
 
 BOOK = "book"
@@ -45,6 +46,8 @@ class StateBook:
     """The terms of the loss, in the order of the method."""
     changes: list[dict[str, Any]] = field(default_factory=list)
     """Settings that were changed on the way, each with the epoch from which on it holds."""
+    probed: list[str] = field(default_factory=list)
+    """The samples that the live probe looks at, for as long as the run has them."""
 
     def __post_init__(self) -> None:
         numbers = (self.step, self.digest_version, self.epochs_before, self.extensions)

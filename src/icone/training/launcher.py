@@ -14,6 +14,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from icone.errors import InputError
+from icone.terminal import counted
 
 INTERRUPTED, STOPPED = 130, 3
 """Exit codes."""
@@ -47,7 +48,9 @@ def _check(devices: int, device: str) -> None:
     if is_cuda and ":" in device:
         raise InputError(f"--device={device} is one GPU, and --devices={devices} takes the first ones: leave one out")
     if is_cuda and torch.cuda.device_count() < devices:
-        raise InputError(f"--devices={devices}: this machine has {torch.cuda.device_count()} GPUs that PyTorch can use")
+        raise InputError(
+            f"--devices={devices}: this machine has {counted(torch.cuda.device_count(), 'GPU')} that PyTorch can use"
+        )
 
 
 def _pass_on(number: int, frame: FrameType | None) -> None:

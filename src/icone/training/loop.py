@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from icone.config import PretrainConfig, to_json
+from icone.config import PretrainConfig
+from icone.config_text import to_json
 from icone.data import Loader
 from icone.errors import CollapseError, InputError, InterruptedRun, TrainingError
 from icone.methods import Method
 from icone.run import Run
+from icone.terminal import counted, either
 from icone.training.callbacks import Callback
 from icone.training.checkpoint import SavedState, StateBook, restore, restore_extended, save_state
 from icone.training.context import RunContext
@@ -38,7 +40,8 @@ class Fit:
     `saved` continues a run; with `rows` (old row of each instance) the instances have changed meanwhile, and
     training goes on from the start of the epoch it was in, or with a new schedule if it was finished.
     `callbacks` are told about every epoch, `progress` about the instances that were embedded before the first;
-    `digests` of the samples and `changes` of settings are kept with the state; `engine` chooses what calls the step.
+    `digests` of the samples, `changes` of settings and the ids that are `probed` are kept with the state; `engine`
+    chooses what calls the step.
     Building it writes nothing. Where ranks train together, rank 0 writes, and the others do the same but for that.
     """
 
@@ -57,8 +60,9 @@ class Fit:
         digests: Sequence[str] = (),
         changes: Sequence[dict[str, Any]] = (),
         engine: EngineChoice = eager,
+        probed: Sequence[str] = (),
     ) -> None:
-        self.digests, self.changes = list(digests), list(changes)
+        self.digests, self.changes, self.probed = list(digests), list(changes), list(probed)
         self.loader, self.config, self.run, self.display, self.callbacks = loader, config, run, display, callbacks
         self.steps_per_epoch = -(-len(loader.sizes) // config.accumulate)
         self.total_steps = config.epochs * self.steps_per_epoch
@@ -139,6 +143,7 @@ class Fit:
             extensions=self.extensions,
             terms=list(self.step.meter.names),
             changes=self.changes,
+            probed=self.probed,
         )
         began = time.monotonic()
         save_state(self.run, self.step, book)
@@ -209,9 +214,10 @@ class Fit:
         if self.loader.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.loader.device)
             memory = f"; {(total - free) / 1e9:.1f} of {total / 1e9:.1f} GB of the GPU are in use"
+        to_go = self.total_steps - self.done
         self.display.note(
-            f"a step takes {format_step(seconds / steps)}, and the {self.total_steps - self.done:,} steps to go take "
-            f"{left}{memory}"
+            f"a step takes {format_step(seconds / steps)}, and the {counted(to_go, 'step')} to go "
+            f"{either(to_go, 'takes', 'take')} {left}{memory}"
         )
 
     def _end_epoch(self, epoch: int) -> None:

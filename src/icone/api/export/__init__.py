@@ -71,12 +71,13 @@ def export(
     - `monai`: a MONAI bundle.
     - `nnunet`: a file for nnU-Net's `-pretrained_weights`, of runs with the encoder `nnunet:ResEncL`.
 
-    How samples become the network's input is in JSON with each, in words too (`preparation_steps`). `encoder` is for
-    runs that were given theirs as a Python object. `icone.from_export` reads all formats back.
+    Without `out` it is written into the run folder: encoder-timm, encoder-onnx.onnx, classifier-onnx.onnx, …. How
+    samples become the network's input is in JSON with each, in words too (`preparation_steps`). `encoder` is for runs
+    that were given theirs as a Python object. `icone.from_export` reads all formats back.
     """
     chosen, begun = EXPORTS[format], _begin(run, format, licence, encoder)
-    name = begun.run.folder.absolute().name
-    target = Path(out) if out is not None else Path(f"{name}-{format}{chosen.suffix or ''}")
+    name = f"{'encoder' if begun.answers is None else 'classifier'}-{format}{chosen.suffix or ''}"
+    target = Path(out) if out is not None else begun.run.folder / name
     if chosen.suffix is not None and target.suffix != chosen.suffix:
         raise InputError(f"cannot write {target}: a file of the format {format} ends in {chosen.suffix}")
     if chosen.suffix is not None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from icone.api.export.base import Export, WithNormalisation, description_file
 from icone.errors import InputError, one_line, optional
-from icone.run import replacing, write_json
+from icone.files import replacing, write_json
 
 TOLERANCE = 1e-4
 """How far outputs of an ONNX file may be from those of PyTorch, relative to the largest of them."""

@@ -12,7 +12,7 @@ from icone.api.export.base import Export, new_folder
 from icone.api.export.model_card import model_card
 from icone.encoders.registry import timm_name
 from icone.errors import InputError
-from icone.run import write_json, write_text
+from icone.files import write_json, write_text
 
 WEIGHTS = "model.safetensors"
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from icone.api.export.base import Export
 from icone.api.weights import HUB, RUN_ORIGIN
-from icone.config import is_object, to_command
+from icone.config import is_object
+from icone.config_text import to_command
 from icone.evaluation.metrics import metric_value, metrics_shown
 from icone.terminal import counted
 
@@ -43,7 +44,7 @@ def _text(export: Export, is_timm: bool) -> list[str]:
         f"# {config.encoder}, trained without labels by {config.method}",
         "",
         f"It turns samples of {counted(preparation.channels, 'channel')} and {size} into "
-        f"{record['encoder']['num_features']} features.",
+        f"{counted(record['encoder']['num_features'], 'feature')}.",
         "",
         "## Use",
         "",

@@ -15,7 +15,7 @@ from icone.config import is_object
 from icone.encoders.registry import timm_name
 from icone.encoders.resnet3d import BLOCKS, CHANNELS, BasicBlock
 from icone.errors import InputError
-from icone.run import write_json, write_text
+from icone.files import write_json, write_text
 
 SCHEMA = "https://project-monai.github.io/schema/meta_schema_20240725.json"
 NORMS = {"batch": "batch", "group": ["group", {"num_groups": 8}], "instance": ["instance", {"affine": True}]}

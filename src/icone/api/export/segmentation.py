@@ -14,7 +14,8 @@ from icone.encoders.pretrained import below_best_prefix
 from icone.encoders.volumes import ResEncEncoder, resenc_plan
 from icone.errors import InputError, optional
 from icone.evaluation.features import FrozenEncoder
-from icone.run import Run, replacing, write_json
+from icone.files import replacing, write_json
+from icone.run import Run
 from icone.validation import check_arguments
 
 HEADS = ("projection.", "fc.", "head.")

@@ -23,6 +23,7 @@ from icone.data.sources.objects import Arrangement, image_note, label_texts, num
 from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
+from icone.terminal import counted
 from icone.validation import meant_path
 
 SUFFIXES = ARRAY_FORMATS
@@ -77,7 +78,7 @@ class ArraySource(Source):
             check_fits(count * PER_SAMPLE, f"a list of its {count} samples", "cut it into smaller files")
             labels = None if label_key is None else _class_labels(self._store.load(label_key), names)
             if labels is not None and len(labels) != count:
-                raise InputError(f"it has {count} samples but {len(labels)} labels")
+                raise InputError(f"it has {counted(count, 'sample')} but {counted(len(labels), 'label')}")
             self._arrange = Arrangement(self._header.shape[1:], axes)
         except InputError as error:
             raise InputError(f"cannot read {path}: {error}") from error

@@ -403,7 +403,7 @@ def _spatial_dims(samples: list[FoundSample]) -> int:
         else:
             problems.append(dims)
     if not examples:
-        none = f"none of the {len(samples):,} files can be read, for example"
+        none = f"none of the {counted(len(samples), 'file')} can be read, for example"
         raise InputError(f"{either(len(samples), 'the only file cannot be read:', none)} {problems[0]}")
     if len(examples) > 1:
         raise mixed_dimensions(str(examples[2]), str(examples[3]))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icone.errors import InputError, one_line, optional
+from icone.files import replacing
 from icone.paper.engines.events import Event, Limit, Observe, Task
 from icone.paper.engines.packing import Packing
 from icone.paper.execute import ExecutionSettings, execute_one, full_disk_halts
@@ -22,7 +23,6 @@ from icone.paper.outcome import Outcome, SweepHalted
 from icone.paper.spec import RunSpec
 from icone.paper.store import Store
 from icone.paper.time_limit import TimeLimit
-from icone.run import replacing
 
 POLL_SECONDS = 1.0
 ELSEWHERE_SECONDS = 5.0

@@ -1,0 +1,212 @@
+"""How a run begins or goes on: in a free folder, resumed, adjusted or extended; what cannot be is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from icone.api.training_data import KnownData
+from icone.config import EncoderConfig, PretrainConfig
+from icone.config_text import differences, from_json
+from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
+from icone.errors import InputError
+from icone.nn import plain_state_dict
+from icone.outputs import outputs_in
+from icone.run import Run, check_free, free_folder
+from icone.tensor_files import misfit, read_tensors
+from icone.terminal import counted
+from icone.training.checkpoint import SavedState, StateBook, load_state
+from icone.validation import check_folder, user_path
+
+ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
+"""Settings that may change on the way, because no tensor of the state depends on them."""
+FIXED = {f.name for f in dataclasses.fields(EncoderConfig)} | {
+    "size", "crop", "channels", "method", "options", "recipe",
+}  # fmt: skip
+"""Settings that a saved state belongs to: other data can be trained on with it, but not another network."""
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """How a run is continued: on the same samples, perhaps with adjusted settings, or on others; falsy if it begins."""
+
+    resume: bool = False
+    extend: bool = False
+    adjust: bool = False
+
+    def __post_init__(self) -> None:
+        if self.adjust and not self.resume:
+            raise InputError("--adjust changes settings of a run that is resumed: give --resume too")
+
+    def __bool__(self) -> bool:
+        return self.resume or self.extend
+
+    def changes(self, book: StateBook, config: PretrainConfig, run: Run) -> list[str]:
+        """The settings that change, as `name: old -> new`; an `InputError` for those that cannot."""
+        changes = differences(from_json(book.config), config)
+        names = [change.partition(":")[0] for change in changes]
+        if self.extend and (refused := [c for c, name in zip(changes, names, strict=True) if name in FIXED]):
+            raise InputError(
+                f"{run.folder} cannot be extended with another network ({'; '.join(refused)}): "
+                "leave these settings as they were, or start anew under another --out"
+            )
+        if self.resume and changes and not (self.adjust and ADJUSTABLE.issuperset(names)):
+            hint = "add --adjust to change them from here on, " if ADJUSTABLE.issuperset(names) else ""
+            before = from_json(book.config).source
+            moved = [] if is_same_place(before, config.source) else [f"source: {before} -> {config.source}"]
+            can_train_on = "epochs" in names and not moved and FIXED.isdisjoint(names)
+            raise InputError(
+                f"{run.folder} was trained with another configuration ({'; '.join([*moved, *changes])}): "
+                f"resume with the same settings, {hint}or start anew under another --out"
+                + (_ways_to_train_on(book, config.epochs, run) if can_train_on else "")
+            )
+        return changes
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two sources are one, however their path is written.
+
+    >>> is_same_place("scans/", "./scans"), is_same_place("scans", "digits.npz")
+    (True, False)
+    """
+    return one == other or os.path.abspath(user_path(one)) == os.path.abspath(user_path(other))
+
+
+def _ways_to_train_on(book: StateBook, epochs: int, run: Run) -> str:
+    """How this run can have other epochs than it was planned with."""
+    done = len(book.history) - book.epochs_before
+    goal = f"to {counted(epochs, 'epoch')} in all" if done < epochs else f"for {counted(epochs, 'epoch')} more"
+    weights = f"; --weights={shlex.quote(str(run.folder))} --out=NEW starts a new run from its encoder"
+    return (
+        ". The schedule of the learning rate ends with the epochs, so that --resume keeps them. --extend instead of "
+        f"--resume trains on {goal}, with their schedule" + (weights if run.finished else "")
+    )
+
+
+def check_start(run: Run, resume: bool, extend: bool) -> None:
+    """Refuse before any data is read what would be refused in the end."""
+    if resume and extend:
+        raise InputError("--resume continues on the same files, --extend on changed ones: give one of the two")
+    if run.exists() and not (resume or extend):
+        raise InputError(
+            f"{run.folder} already holds a run: continue it with --resume, or choose another folder, such as "
+            f"--out={shlex.quote(free_folder(run.folder).as_posix())}"
+        )
+    if (resume or extend) and not run.exists():
+        raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
+    check_folder(run.folder)
+    if not run.exists():
+        check_free(run.folder)
+
+
+def check_outside_data(run: Run, config: PretrainConfig) -> None:
+    """Refuse a run folder among the data, where its arrays would be taken for samples."""
+    data = user_path(config.source)
+    if data.is_dir():
+        check_outside("the run folder", run.folder, data, "--out")
+
+
+def same_batches(book: StateBook, config: PretrainConfig) -> PretrainConfig:
+    """What `--batch-size auto` was when the run began."""
+    names = ("batch_size", "micro_batch", "checkpoint_activations")
+    before = from_json(book.config)
+    return dataclasses.replace(config, **{name: getattr(before, name) for name in names})
+
+
+class SoFar(NamedTuple):
+    """What a run goes on from; all of it is empty where it begins."""
+
+    saved: SavedState | None
+    rows: list[int | None] | None
+    """The old row of each sample, where the run is extended."""
+    changes: list[dict[str, Any]]
+    """Settings that were changed on the way."""
+    kept: list[int]
+    """Rows of the samples that the live probe has looked at so far."""
+
+
+def read_so_far(
+    run: Run, config: PretrainConfig, known: KnownData, going_on: GoingOn, say: Callable[[str], None]
+) -> SoFar:
+    """The saved state of a run that goes on, compared with its data and settings of now; what differs is said."""
+    if not going_on:
+        return SoFar(None, None, [], [])
+    saved = load_state(run)
+    change = _compare_samples(saved, known, say)
+    _check_same_data(change, saved, config, known.data, run, going_on)
+    if saved.step == 0:
+        say("note: no state was saved yet after the start, so that training begins anew")
+    changes = saved.changes
+    if changed := going_on.changes(saved, config, run):
+        changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
+        say(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
+    if change and not going_on.extend:
+        raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
+    if going_on.extend:
+        say(f"extending: {change if change else 'the files are the same'}")
+        if (older := outputs_in(run.folder)) and run.finished:
+            say(f"note: {', '.join(older)} in {run.folder} will be out of date: written before this training")
+    return SoFar(saved, change.rows if going_on.extend else None, changes, _still_probed(saved, change))
+
+
+def _compare_samples(saved: StateBook, known: KnownData, say: Callable[[str], None]) -> InstanceChange:
+    """How the training samples differ from those of a state."""
+    before = dict(zip(saved.ids, saved.digests, strict=True))
+    if saved.digest_version != DIGEST_VERSION:
+        before = {}
+        say("note: the run knows its samples by digests of another version, so that only their names are compared")
+    return compare_instances(saved.ids, before, known.data.train.ids, known.digests)
+
+
+def _still_probed(saved: StateBook, change: InstanceChange) -> list[int]:
+    """The rows of the samples that the live probe has looked at so far and that are still there."""
+    probed = set(saved.probed)
+    return [new for new, old in enumerate(change.rows) if old is not None and saved.ids[old] in probed]
+
+
+def tell_probed(saved: StateBook, kept: Sequence[int], probed: Sequence[str], say: Callable[[str], None]) -> None:
+    """Say where the live probe cannot look at the very samples of before, so that its figures are of others."""
+    if saved.probed and probed and not len(saved.probed) == len(kept) == len(probed):
+        samples = counted(len(probed), "sample")
+        say(
+            f"note: the live probe looks at {samples} from here on, and knows {len(kept)} of them. "
+            f"Its figures, those before training too, are not of the {len(saved.probed)} samples of earlier epochs"
+        )
+
+
+def put_initial_weights(run: Run, encoder: nn.Module) -> None:
+    """Give the encoder of a run that goes on the weights that it began with, which a seed does not make.
+
+    The live probe measures it before the saved state takes their place.
+    """
+    if not run.initial_file.is_file():
+        return
+    weights, _ = read_tensors(run.initial_file)
+    if wrong := misfit(plain_state_dict(encoder), weights):
+        raise InputError(f"{run.initial_file} does not fit the run's configuration: {wrong}")
+    encoder.load_state_dict(weights)
+
+
+def _check_same_data(
+    change: InstanceChange, saved: StateBook, config: PretrainConfig, data: Data, run: Run, going_on: GoingOn
+) -> None:
+    """Refuse data that has no sample of the run; contents may all have changed where the files are the same."""
+    before = from_json(saved.config).source
+    if change.keeps_content or (change.changed and is_same_place(before, config.source)):
+        return
+    way = "Choose another --out"
+    if going_on.extend and run.finished:
+        was, now = run.preparation, data.preparation
+        if (was.spatial_dims, was.channels) == (now.spatial_dims, now.channels):
+            way += f"; with --weights={shlex.quote(str(run.folder))} the new run starts from the encoder of this one"
+    samples = counted(len(saved.ids), "sample")
+    raise InputError(
+        f"{run.folder} is a run of other data: it has {samples} of {before}, and none of them is among "
+        f"the {len(data.train)} of {config.source}. {way}"
+    )
