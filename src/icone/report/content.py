@@ -22,13 +22,14 @@ from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, n
 from icone.evaluation.verdict import Verdict
 from icone.report.data_content import EXAMPLES, data_content, sample_parts
 from icone.report.probe_content import efficiency_content, probe_content
-from icone.report.samples import (, with_flags
+from icone.report.samples import (
     Column,
     Samples,
     evaluate_command,
     numbers_or_categories,
     read_samples,
     table_columns,
+    with_flags,
 )
 from icone.report.thumbnails import Drawn, draw_samples
 from icone.run import Run, free_folder
