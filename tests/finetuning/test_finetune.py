@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,24 @@ def test_it_goes_on_where_it_was_killed(state: str, run: Run, tmp_path: Path, mo
         finetune(run, tmp_path / "cut", **settings, lr=0.1, resume=True)
     with pytest.raises(InputError, match="resume=True"):
         finetune(run, tmp_path / "cut", **settings)
+
+
+def test_what_goes_on_has_the_same_labels_and_encoder(tmp_path: Path) -> None:
+    """The parts and the classes stay the same when labels are corrected, or when the run is trained anew."""
+    settings: dict[str, Any] = {"features": 8, "probe_every": 0, "test_fraction": 0.25, "console": quiet()}
+    run = icone.pretrain("synthetic:gaussians@x40", epochs=1, out=tmp_path / "run", **settings)
+    table = icone.embed(run, device="cpu", console=quiet())
+    labels = dict(zip(table["id"], table["label"], strict=True))
+    finetune(run, tmp_path / "out", labels=labels)
+    test = table["id"][table["split"] == "test"].tolist()
+    corrected = labels | dict(zip(test, [*(labels[name] for name in test[1:]), labels[test[0]]], strict=True))
+    with pytest.raises(InputError, match="other samples or labels"):
+        finetune(run, tmp_path / "out", labels=corrected, resume=True)
+    assert finetune(run, tmp_path / "out", labels=labels, resume=True).result
+    shutil.rmtree(tmp_path / "run")
+    anew = icone.pretrain("synthetic:gaussians@x40", epochs=2, out=tmp_path / "run", **settings)
+    with pytest.raises(InputError, match="begun with another encoder"):
+        finetune(anew, tmp_path / "out", labels=labels, resume=True)
 
 
 def test_the_best_epoch_is_kept_and_patience_ends() -> None:

@@ -109,7 +109,6 @@ class _Finished:
 
     def __init__(self, run: Run, samples: EvaluationData) -> None:
         self.run, self.file = run, run.folder / FINISHED_SHARES
-        self.labels = dict(zip(samples.ids, samples.labels.tolist(), strict=True))
         self.about = [file_digest(run.encoder_file), RECIPE_VERSION, samples.task]
         self.scores: dict[str, float] = run.read_json(FINISHED_SHARES) if self.file.is_file() else {}
 
@@ -122,8 +121,8 @@ class _Finished:
             write_json(self.file, self.scores)
 
     def _key(self, config: FinetuneConfig, parts: Parts, network: Network) -> str:
-        known = {part: [(name, self.labels[name]) for name in ids] for part, ids in parts.ids.items()}
-        return content_digest(json.dumps([self.about, dataclasses.asdict(config), known, network]).encode())
+        settings = [self.about, dataclasses.asdict(config), parts.labelled(), network]
+        return content_digest(json.dumps(settings).encode())
 
 
 def forget_finished(run: Run) -> None:

@@ -61,6 +61,13 @@ class Parts:
     code: LabelCode
     note: str
     ids: dict[str, list[str]]
+    """Of every part, in the order of its rows."""
+
+    def labelled(self) -> dict[str, list[tuple[str, str]]]:
+        """Id and label of the samples of every part; two official splits may use the same ids."""
+        rows = {"train": self.train, "val": self.val, "test": self.partition.test}
+        found = {part: self.partition.labels[rows[part]].tolist() for part in rows}
+        return {part: list(zip(self.ids[part], found[part], strict=True)) for part in rows}
 
 
 def choose_parts(samples: EvaluationData, config: FinetuneConfig, split_seed: int) -> Parts:
