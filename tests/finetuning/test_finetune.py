@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from safetensors.torch import load_file
 from sklearn.metrics import balanced_accuracy_score, r2_score
+from torch import nn
 
 import icone
 from icone.api.summaries import finetune_table
@@ -197,10 +198,46 @@ def test_the_validation_part_has_every_class_that_can_spare_a_sample() -> None:
     assigned = ["train"] * 10 + ["val"] * 3
     kept = Partition(np.arange(10), np.array([], dtype=np.int64), labels)
     assert hold_out(kept, 0.25, 0, assigned)[1].tolist() == [10, 11]  # nobody could learn c
+    inside = hold_out(partition, 0.25, 0, assigned)  # rows of val that would train
+    assert [part.tolist() for part in inside[:2]] == [[*range(10), 12], [10, 11]]
     assert len(hold_out(partition, 0.0, 0)[1]) == 0
     assert len(hold_out(partition, None, 0)[1]) == 0  # too few to decide anything
     many = Partition(np.arange(250), np.array([], dtype=np.int64), np.array(list("abcde") * 50))
     assert len(hold_out(many, None, 0)[1]) == 50
+
+
+def _parted(folder: Path) -> pd.DataFrame:
+    """120 small images of two classes, of which the table assigns two of five to val and test."""
+    rows = []
+    for i in range(120):
+        path, label = folder / f"{i}.npy", i % 2
+        np.save(path, (np.random.default_rng(i).integers(0, 100, (8, 8)) + 100 * label).astype(np.uint8))
+        rows.append({"path": path, "label": "ab"[label], "patient": i // 2})
+    return pd.DataFrame(rows).assign(split=[("train", "train", "train", "val", "test")[i // 2 % 5] for i in range(120)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({}, (72, 24, 24)),
+        ({"fraction": 0.5, "val_fraction": 0.2}, (36, 12, 24)),  # as many labels choose the epoch as a half has
+        ({"fraction": 0.5}, (36, 0, 24)),  # twelve are too few to choose an epoch
+        ({"test": "external"}, (96, 24, 60)),
+    ],
+)
+def test_the_part_val_of_the_data_validates(settings: dict[str, Any], sizes: tuple[int, ...], tmp_path: Path) -> None:
+    table = _parted(tmp_path)
+    run = icone.pretrain(
+        table, encoder=nn.Sequential(nn.Flatten(), nn.Linear(64, 8)), size=8, epochs=1, probe_every=0, console=quiet(),
+        out=tmp_path / "run",
+    )  # fmt: skip
+    if "test" in settings:
+        settings = settings | {"test": table.drop(columns=["split", "patient"])[::2].assign(id=range(60))}
+    found = finetune(run, tmp_path / "out", **settings)
+    parts = json.loads((tmp_path / "out" / "config.json").read_text())["parts"]
+    assert tuple(len(parts[name]) for name in ("train", "val", "test")) == sizes
+    assert set(parts["val"]) <= {str(path) for path in table["path"][table["split"] == "val"]}
+    assert ("val_loss" in found.history[0]) == (sizes[1] > 0)
 
 
 def test_regression_and_several_labels(run: Run, tmp_path: Path) -> None:

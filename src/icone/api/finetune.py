@@ -81,7 +81,9 @@ def finetune(
         columns = (tuple(label_column), group_column, task)
         changed = changed_settings(run.config, labels, columns, data_root, cache)
         given_data = GivenData.of(run, data, labels, groups, test, test_labels)
-        samples = read_evaluation_data(run, changed, given_data, official_test, test_fraction, console)
+        samples = read_evaluation_data(
+            run, changed, given_data, official_test, test_fraction, console, finetunes=True
+        )  # fmt: skip
         parts = choose_parts(samples, config, run.config.split_seed)
         record = _record(run, config, parts, scratch)
         with Run(folder).locked():

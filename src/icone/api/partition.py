@@ -44,6 +44,8 @@ class EvaluationData:
     partition: Partition | None = None
     note: str = ""
     notes: list[str]
+    validation: Dataset | None = None
+    """Samples that the data assigns to val and that the run left alone, for fine-tuning: no row above is theirs."""
 
     def group_names(self) -> list[str] | None:
         """The group of every row, its own where there is none; None where no sample has a group."""
