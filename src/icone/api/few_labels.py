@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.api.build import Given
-from icone.api.partition import EvaluationData
+from icone.api.partition import EvaluationData, cannot_probe
 from icone.api.summaries import NETWORKS, PROBES, TITLES
 from icone.api.tuning import Network, Parts, Tuning, choose_parts
 from icone.config import FinetuneConfig
@@ -64,7 +64,8 @@ def finetuned_shares(
     """The scores of networks that are fine-tuned with shares of the labels: mean and interval over draws.
 
     The settings are those of `icone.finetune`, and draw s has the labels of its seed s, which are those of draw s of
-    the probes. A finished network is kept on disk, so that an interruption costs at most one.
+    the probes. A draw that leaves nothing to score is left out, as it is of the probes. A finished network is kept on
+    disk, so that an interruption costs at most one.
     """
     metric, finished = METRICS[PROBES[samples.task]], _Finished(run, samples)
     plan = list(itertools.product(shares.configs(), shares.networks))
@@ -74,6 +75,9 @@ def finetuned_shares(
             parts = choose_parts(samples, config, run.config.split_seed)
             labels = len(parts.partition.train)
             what = f"{NETWORKS[network]} with {counted(labels, 'label')}, draw {config.seed + 1}"
+            if why := cannot_probe(parts.partition):
+                say(console, f"{number}/{len(plan)} {what}: left out, because {why}")
+                continue
             score = finished.find(config, parts, network)
             if score is None:
                 tuning = Tuning(

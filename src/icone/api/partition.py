@@ -97,7 +97,7 @@ def _choose(
             return None, f"{why}{GEOMETRY_ONLY}. {way}", notes
         parts = parts[0], kept
     partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
-    if why := _cannot_probe(partition):
+    if why := cannot_probe(partition):
         return None, f"{why}{GEOMETRY_ONLY}", notes
     return partition, note, notes
 
@@ -192,7 +192,7 @@ def _suggestion(samples: EvaluationData) -> list[str]:
     return [] if samples.group_names() else list(filter(None, [suggested_groups(samples.datasets[0].ids)]))
 
 
-def _cannot_probe(partition: Partition) -> str:
+def cannot_probe(partition: Partition) -> str:
     """Why the two parts do not make a probe, or nothing."""
     train, test = (partition.labels[part] for part in (partition.train, partition.test))
     if not len(train) or not len(test):
