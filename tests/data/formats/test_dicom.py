@@ -124,7 +124,7 @@ def test_single_images_are_2d(tmp_path: Path) -> None:
 def test_a_volume_is_bright_where_it_is_shown_bright(tmp_path: Path) -> None:
     uid = generate_uid()
     tags: dict[str, object] = {"PhotometricInterpretation": "MONOCHROME1"}
-    write_series(tmp_path / "a", uid, changes={number: tags for number in range(5)})
+    write_series(tmp_path / "a", uid, changes=dict.fromkeys(range(5), tags))
     write_series(tmp_path / "b", uid)
     turned, usual = (open_source(str(tmp_path / name), DataConfig()).read(0) for name in "ab")
     np.testing.assert_allclose(turned.array, usual.array.max() + usual.array.min() - usual.array)
