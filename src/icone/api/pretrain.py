@@ -51,6 +51,7 @@ from icone.data import (
     DIGEST_VERSION,
     Data,
     DigestMemory,
+    EarlierSplit,
     InstanceChange,
     Loader,
     cache_folder,
@@ -71,7 +72,7 @@ from icone.nn.ranks import Ranks
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, check_free, write_tensors
-from icone.terminal import Terminal, say
+from icone.terminal import Terminal, counted, either, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
 from icone.training.checkpoint import StateBook, load_book, load_state
@@ -161,7 +162,7 @@ def pretrain(
         if going_on:
             going_on.changes(load_book(run), config, run)
         with one_reads_first(ranks):
-            data = _load(config, console, source, given_labels, groups)
+            data = _load(config, console, source, given_labels, groups, _earlier_split(run) if going_on else None)
         plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
         config = config if plan is None else plan.apply(config)
         with console.status("building the encoder"):
@@ -411,7 +412,8 @@ def _prepare(
     if to_toml(config) is not None:
         tell(f"command   {shlex.join(to_command(config))}")
     if one.writes:
-        run.begin(config, facts, _instances(known), one.history)
+        before = [] if saved is None else _trained_before(run, saved, known, config, going_on, tell)
+        run.begin(config, facts, _instances(known, before), one.history)
     return one
 
 
@@ -548,7 +550,20 @@ def _callbacks(
     return [probe, *loggers, alarm]
 
 
-def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = None, groups: Any = None) -> _Known:
+def _earlier_split(run: Run) -> EarlierSplit:
+    """What a run has trained on, by its state, and what it has held out."""
+    held_out = run.instances["test_ids"] if (run.folder / "instances.json").is_file() else []
+    return EarlierSplit(frozenset(load_book(run).ids), frozenset(held_out))
+
+
+def _load(
+    config: PretrainConfig,
+    console: Console,
+    source: Any,
+    labels: Any = None,
+    groups: Any = None,
+    earlier: EarlierSplit | None = None,
+) -> _Known:
     with ProgressBar(console) as bar:
         opened = open_source(source, config, labels, groups)
         data = load_data(
@@ -556,6 +571,7 @@ def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = N
             source=opened,
             report=partial(say, console),
             progress=bar,
+            earlier=earlier,
         )
         memory = DigestMemory(cache_folder(config.cache) if opened.is_cacheable else None, config.source)
         digests = data.source.digests(
@@ -570,15 +586,43 @@ def _load(config: PretrainConfig, console: Console, source: Any, labels: Any = N
     return _Known(data, dict(zip(data.train.ids, digests, strict=True)))
 
 
-def _instances(known: _Known) -> dict[str, Any]:
+def _trained_before(
+    run: Run,
+    saved: StateBook,
+    known: _Known,
+    config: PretrainConfig,
+    going_on: _GoingOn,
+    say: Callable[[str], None],
+) -> list[str]:
+    """Samples that the run was trained on and is no longer, as data that assigns parts may have it: no test samples.
+
+    Where it is extended, held-out samples are compared by content too: a file may have another name now.
+    """
+    earlier = run.instances if (run.folder / "instances.json").is_file() else {}
+    seen = {*saved.ids, *earlier.get("ids", ()), *earlier.get("trained_before", ())}
+    test = known.data.test
+    if going_on.extend and test is not None and saved.digest_version == DIGEST_VERSION:
+        memory = DigestMemory(cache_folder(config.cache) if test.source.is_cacheable else None, config.source)
+        digests = test.source.digests(test.positions, memory, config.workers)
+        contents = set(saved.digests)
+        seen |= {name for name, digest in zip(test.ids, digests, strict=True) if digest in contents}
+    if test is not None and (lost := seen.intersection(test.ids)):
+        was = either(len(lost), "was", "were")
+        say(f"note: {counted(len(lost), 'held-out sample')} {was} trained on before: probes leave them out")
+    return sorted(seen.difference(known.data.train.ids))
+
+
+def _instances(known: _Known, trained_before: Sequence[str] = ()) -> dict[str, Any]:
     data, train = known.data, known.data.train
+    seen = set(trained_before)
     return {
         "ids": list(train.ids),
         "labels": train.labels.tolist(),
         "class_names": list(train.class_names),
         "digests": known.digests,
         "digest_version": DIGEST_VERSION,
-        "test_ids": list(data.test.ids) if data.test else [],
+        "test_ids": [name for name in data.test.ids if name not in seen] if data.test else [],
+        "trained_before": list(trained_before),
         "minority": list(data.minority_classes),
     }
 
