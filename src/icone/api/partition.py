@@ -143,7 +143,11 @@ def _parts(
     if instances["test_ids"]:
         held_out, seen = np.isin(ids, instances["test_ids"]), np.isin(ids, instances["ids"])
         parts = labelled[seen[labelled]], labelled[held_out[labelled]]
-        return parts, "probes are tested on the part that pretraining never saw", _suggestion(samples)
+        note = "probes are tested on the part that pretraining never saw"
+        known = int(np.isin(ids[parts[1]], instances.get("seen_by_weights", [])).sum())
+        if known:
+            note += f"; but the run of --weights was trained on {known} of these {len(parts[1])} samples"
+        return parts, note, _suggestion(samples)
     if method_class(run.config.method).needs_labels:
         note = (
             f"{run.config.method} was taught the labels of all samples{GEOMETRY_ONLY}: probes would be tested on "

@@ -35,6 +35,7 @@ from icone.api.build import (
 from icone.api.inspect import show_summary
 from icone.api.planning import Plan, auto_batch, make_plan
 from icone.api.random_data import DataShape
+from icone.api.weights import origin_run
 from icone.config import (
     OBJECT,
     EncoderConfig,
@@ -50,6 +51,7 @@ from icone.config import (
 from icone.data import (
     DIGEST_VERSION,
     Data,
+    Dataset,
     DigestMemory,
     EarlierSplit,
     InstanceChange,
@@ -413,7 +415,7 @@ def _prepare(
         tell(f"command   {shlex.join(to_command(config))}")
     if one.writes:
         before = [] if saved is None else _trained_before(run, saved, known, config, going_on, tell)
-        run.begin(config, facts, _instances(known, before), one.history)
+        run.begin(config, facts, _instances(known, before, _seen_by_weights(run, known, config)), one.history)
     return one
 
 
@@ -602,17 +604,43 @@ def _trained_before(
     seen = {*saved.ids, *earlier.get("ids", ()), *earlier.get("trained_before", ())}
     test = known.data.test
     if going_on.extend and test is not None and saved.digest_version == DIGEST_VERSION:
-        memory = DigestMemory(cache_folder(config.cache) if test.source.is_cacheable else None, config.source)
-        digests = test.source.digests(test.positions, memory, config.workers)
-        contents = set(saved.digests)
-        seen |= {name for name, digest in zip(test.ids, digests, strict=True) if digest in contents}
+        seen |= _with_content_of(test, set(saved.digests), config)
     if test is not None and (lost := seen.intersection(test.ids)):
         was = either(len(lost), "was", "were")
         say(f"note: {counted(len(lost), 'held-out sample')} {was} trained on before: probes leave them out")
     return sorted(seen.difference(known.data.train.ids))
 
 
-def _instances(known: _Known, trained_before: Sequence[str] = ()) -> dict[str, Any]:
+def _with_content_of(dataset: Dataset, contents: set[str], config: PretrainConfig) -> set[str]:
+    """The samples of a data set whose digest is among those of other samples."""
+    memory = DigestMemory(cache_folder(config.cache) if dataset.source.is_cacheable else None, config.source)
+    digests = dataset.source.digests(dataset.positions, memory, config.workers)
+    return {name for name, digest in zip(dataset.ids, digests, strict=True) if digest in contents}
+
+
+def _seen_by_weights(run: Run, known: _Known, config: PretrainConfig) -> list[str]:
+    """Held-out samples that the run of `--weights` was trained on, or one whose weights that began from.
+
+    Whoever goes on may no longer have that run.
+    """
+    if known.data.test is None or config.weights is None:
+        return []
+    earlier = run.instances if (run.folder / "instances.json").is_file() else {}
+    seen = set(earlier.get("seen_by_weights", ())).intersection(known.data.test.ids)
+    contents: set[str] = set()
+    folders: set[Path] = set()
+    weights: str | None = config.weights
+    while weights is not None and (other := origin_run(weights)) is not None and other.folder not in folders:
+        folders.add(other.folder)
+        if other.instances.get("digest_version") == DIGEST_VERSION:
+            contents.update(other.instances.get("digests", {}).values())
+        weights = other.config.weights
+    return sorted(seen | _with_content_of(known.data.test, contents, config) if contents else seen)
+
+
+def _instances(
+    known: _Known, trained_before: Sequence[str] = (), seen_by_weights: Sequence[str] = ()
+) -> dict[str, Any]:
     data, train = known.data, known.data.train
     seen = set(trained_before)
     return {
@@ -623,6 +651,7 @@ def _instances(known: _Known, trained_before: Sequence[str] = ()) -> dict[str, A
         "digest_version": DIGEST_VERSION,
         "test_ids": [name for name in data.test.ids if name not in seen] if data.test else [],
         "trained_before": list(trained_before),
+        "seen_by_weights": list(seen_by_weights),
         "minority": list(data.minority_classes),
     }
 

@@ -136,8 +136,15 @@ def _is_hub_reachable() -> bool:
         return False
 
 
+def origin_run(weights: str) -> Run | None:
+    """The run whose encoder `--weights` names; None where the weights are from elsewhere."""
+    run = Run(user_path(weights))
+    # a folder of the Hub has a config.json too
+    return run if run.exists() and (run.folder / "instances.json").is_file() else None
+
+
 def _from_folder(folder: Path) -> FoundWeights:
-    if Run(folder).exists() and (folder / "instances.json").is_file():  # a folder of the Hub has a config.json too
+    if origin_run(str(folder)) is not None:
         return FoundWeights(Run(folder).trained_weights(), f"{RUN_ORIGIN}{folder}")
     files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()]
     files = files[:1] or sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
