@@ -286,6 +286,30 @@ def test_frozen_layers_stay_in_evaluation_mode() -> None:
     assert [name for name, p in classifier.named_parameters() if p.requires_grad] == ["head.weight", "head.bias"]
 
 
+def test_frozen_blocks_have_no_dropout_and_keep_all_statistics() -> None:
+    """Dropout and a BatchNorm without scales have no parameters by which they could be found."""
+
+    class Network(nn.Module):
+        num_features = 4
+
+        def __init__(self) -> None:
+            super().__init__()
+            first = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Dropout(0.5))
+            self.stages = nn.ModuleList([first, nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for stage in self.stages:
+                x = stage(x)
+            return x
+
+    classifier = Classifier(Network(), 2)
+    classifier.freeze(0.5)
+    classifier.train()
+    stages: Any = classifier.encoder.stages
+    assert not any(module.training for module in stages[0].modules())
+    assert all(module.training for module in stages[1].modules())
+
+
 def test_the_pretrained_run_is_left_alone(run: Run, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file() and path.name != ".lock"}
     with pytest.raises(InputError, match="stays as it is"):
