@@ -383,3 +383,13 @@ def test_features_are_standardised_as_training_reads_them(freeze: float, tmp_pat
         read = [classifier.encoder(views.plain(x)) for x in found.preparation.batch(images).split(16)]
     spread = ((torch.cat(read) - classifier.mean) / classifier.std).square().mean().sqrt()
     assert 0.5 < float(spread) < 2
+
+
+def test_classes_called_minus_one_are_written_as_they_are(run: Run, tmp_path: Path) -> None:
+    """The guard against formulas wrote '-1, which agrees with no label."""
+    ids = list(icone.embed(run, device="cpu", console=quiet())["id"])
+    finetune(run, tmp_path / "out", labels={name: (-1, 1)[i % 2] for i, name in enumerate(ids)}, epochs=1)
+    icone.predict(tmp_path / "out", out=tmp_path / "p.csv", device="cpu", console=quiet())
+    said = pd.read_csv(tmp_path / "p.csv", dtype={"prediction": str})["prediction"]
+    assert set(said) <= {"-1", "1"}
+    assert "-1" in set(said)
