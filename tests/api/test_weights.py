@@ -188,6 +188,22 @@ def test_the_hub_is_asked_for_the_right_file(
     assert asked == [(repository, file)]
 
 
+@pytest.mark.parametrize(("encoder", "contrast"), [("resnet10t", None), ("vit_tiny_patch16_224", "2.2")])
+def test_weights_that_know_another_normalisation_are_told(
+    encoder: str, contrast: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = build_encoder(encoder, in_channels=3, spatial_dims=2, size=32)
+    content = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    monkeypatch.setattr(weights, "_from_hub", lambda *_: weights.FoundWeights(content, "the Hub"))
+    config = PretrainConfig(source="x", encoder=encoder, weights="timm")
+    found = weights.start_from_weights(network, config, in_channels=3)
+    assert bool(found.notes) == (contrast is not None)
+    if contrast is not None:
+        assert "the mean 0.5, 0.5, 0.5 and the standard deviation 0.5, 0.5, 0.5" in found.notes[0]
+        assert f"see {contrast} times the contrast" in found.notes[0]
+        assert "about the weights" in found.facts()
+
+
 def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(weights, "_is_hub_reachable", lambda: False)
