@@ -35,7 +35,7 @@ from icone.api.build import (
 from icone.api.inspect import show_summary
 from icone.api.planning import Plan, auto_batch, make_plan
 from icone.api.random_data import DataShape
-from icone.api.weights import origin_run
+from icone.api.seen_samples import earlier_split, seen_by_weights, trained_before
 from icone.config import (
     OBJECT,
     EncoderConfig,
@@ -51,7 +51,6 @@ from icone.config import (
 from icone.data import (
     DIGEST_VERSION,
     Data,
-    Dataset,
     DigestMemory,
     EarlierSplit,
     InstanceChange,
@@ -74,7 +73,7 @@ from icone.nn.ranks import Ranks
 from icone.process import is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, check_free, write_tensors
-from icone.terminal import Terminal, counted, either, say
+from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, Snapshots, as_callback, build_loggers
 from icone.training.checkpoint import StateBook, load_book, load_state
@@ -164,7 +163,7 @@ def pretrain(
         if going_on:
             going_on.changes(load_book(run), config, run)
         with one_reads_first(ranks):
-            data = _load(config, console, source, given_labels, groups, _earlier_split(run) if going_on else None)
+            data = _load(config, console, source, given_labels, groups, earlier_split(run) if going_on else None)
         plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
         config = config if plan is None else plan.apply(config)
         with console.status("building the encoder"):
@@ -414,8 +413,8 @@ def _prepare(
     if to_toml(config) is not None:
         tell(f"command   {shlex.join(to_command(config))}")
     if one.writes:
-        before = [] if saved is None else _trained_before(run, saved, known, config, going_on, tell)
-        run.begin(config, facts, _instances(known, before, _seen_by_weights(run, known, config)), one.history)
+        before = [] if saved is None else trained_before(run, saved, data, config, tell, extends=going_on.extend)
+        run.begin(config, facts, _instances(known, before, seen_by_weights(run, data, config)), one.history)
     return one
 
 
@@ -552,12 +551,6 @@ def _callbacks(
     return [probe, *loggers, alarm]
 
 
-def _earlier_split(run: Run) -> EarlierSplit:
-    """What a run has trained on, by its state, and what it has held out."""
-    held_out = run.instances["test_ids"] if (run.folder / "instances.json").is_file() else []
-    return EarlierSplit(frozenset(load_book(run).ids), frozenset(held_out))
-
-
 def _load(
     config: PretrainConfig,
     console: Console,
@@ -586,56 +579,6 @@ def _load(
         if data.train.is_kept:
             data.source.close()
     return _Known(data, dict(zip(data.train.ids, digests, strict=True)))
-
-
-def _trained_before(
-    run: Run,
-    saved: StateBook,
-    known: _Known,
-    config: PretrainConfig,
-    going_on: _GoingOn,
-    say: Callable[[str], None],
-) -> list[str]:
-    """Samples that the run was trained on and is no longer, as data that assigns parts may have it: no test samples.
-
-    Where it is extended, held-out samples are compared by content too: a file may have another name now.
-    """
-    earlier = run.instances if (run.folder / "instances.json").is_file() else {}
-    seen = {*saved.ids, *earlier.get("ids", ()), *earlier.get("trained_before", ())}
-    test = known.data.test
-    if going_on.extend and test is not None and saved.digest_version == DIGEST_VERSION:
-        seen |= _with_content_of(test, set(saved.digests), config)
-    if test is not None and (lost := seen.intersection(test.ids)):
-        was = either(len(lost), "was", "were")
-        say(f"note: {counted(len(lost), 'held-out sample')} {was} trained on before: probes leave them out")
-    return sorted(seen.difference(known.data.train.ids))
-
-
-def _with_content_of(dataset: Dataset, contents: set[str], config: PretrainConfig) -> set[str]:
-    """The samples of a data set whose digest is among those of other samples."""
-    memory = DigestMemory(cache_folder(config.cache) if dataset.source.is_cacheable else None, config.source)
-    digests = dataset.source.digests(dataset.positions, memory, config.workers)
-    return {name for name, digest in zip(dataset.ids, digests, strict=True) if digest in contents}
-
-
-def _seen_by_weights(run: Run, known: _Known, config: PretrainConfig) -> list[str]:
-    """Held-out samples that the run of `--weights` was trained on, or one whose weights that began from.
-
-    Whoever goes on may no longer have that run.
-    """
-    if known.data.test is None or config.weights is None:
-        return []
-    earlier = run.instances if (run.folder / "instances.json").is_file() else {}
-    seen = set(earlier.get("seen_by_weights", ())).intersection(known.data.test.ids)
-    contents: set[str] = set()
-    folders: set[Path] = set()
-    weights: str | None = config.weights
-    while weights is not None and (other := origin_run(weights)) is not None and other.folder not in folders:
-        folders.add(other.folder)
-        if other.instances.get("digest_version") == DIGEST_VERSION:
-            contents.update(other.instances.get("digests", {}).values())
-        weights = other.config.weights
-    return sorted(seen | _with_content_of(known.data.test, contents, config) if contents else seen)
 
 
 def _instances(
