@@ -50,6 +50,15 @@ def test_a_missing_number_is_no_class() -> None:
     assert note == "2 samples have the label 'nan': it is a class"
 
 
+def test_numbers_without_a_square_are_refused() -> None:
+    """The largest float, which stands for "unknown" in some tables, made every score and prediction NaN."""
+    tasks: tuple[TaskSetting, ...] = ("auto", "regression")
+    for task in tasks:
+        with pytest.raises(InputError, match=r"a label is 1\.79769e\+308"):
+            find_task(["0.5", "1.5", "1.7976931348623157e308"], task)
+    assert find_task(["1e300", "2e300"], "classification")[0] == "classification"
+
+
 @pytest.mark.parametrize(
     ("labels", "texts"),
     [

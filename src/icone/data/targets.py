@@ -19,6 +19,8 @@ MANY_VALUES = 20
 FEW_PER_VALUE = 10
 """Whole numbers of more than 20 different values with fewer than 10 samples each are quantities, such as an age: a
 classifier would have too little to learn from. Other whole numbers are taken for names of classes."""
+LARGEST = 1e100
+"""Numbers beyond it are no labels: scores are of their squares."""
 YES, NO = {"1", "1.0", "true"}, {"0", "0.0", "false"}
 
 
@@ -59,6 +61,11 @@ def find_task(labels: Sequence[str | None], wanted: TaskSetting, several_columns
     if wanted == "regression" and len(numbers) < len(given):
         wrong = next(label for label in given if as_number(label) is None)
         raise InputError(f"--task=regression needs numbers, but one label is {wrong!r}: correct it, or leave it empty")
+    if (large := max(map(abs, numbers), default=0.0)) > LARGEST and wanted in ("auto", "regression"):
+        raise InputError(
+            f"a label is {large:g}, and the square of such a number cannot be computed: give the labels another unit, "
+            "or leave it empty where it stands for an unknown one"
+        )
     if wanted != "auto":
         return wanted, ""
     if several_columns:
