@@ -9,6 +9,7 @@ from typing import Any
 from icone.api.weights import origin_run
 from icone.config import PretrainConfig
 from icone.data import DIGEST_VERSION, Data, Dataset, DigestMemory, EarlierSplit, cache_folder
+from icone.errors import InputError
 from icone.run import Run
 from icone.terminal import counted, either
 from icone.training.checkpoint import StateBook, load_book
@@ -49,15 +50,18 @@ def seen_by_weights(run: Run, data: Data, config: PretrainConfig) -> list[str]:
     weights: str | None = config.weights
     while weights is not None and (other := origin_run(weights)) is not None and other.folder not in folders:
         folders.add(other.folder)
-        if other.instances.get("digest_version") == DIGEST_VERSION:
-            contents.update(other.instances.get("digests", {}).values())
+        if _instances(other).get("digest_version") == DIGEST_VERSION:
+            contents.update(_instances(other).get("digests", {}).values())
         weights = other.config.weights
     return sorted(seen | _with_content_of(data.test, contents, config) if contents else seen)
 
 
 def _instances(run: Run) -> dict[str, Any]:
-    """What a run says about its samples; nothing where it has not begun."""
-    return run.instances if (run.folder / "instances.json").is_file() else {}
+    """What a run says about its samples; nothing where that is missing or damaged: who goes on writes it anew."""
+    try:
+        return run.instances
+    except InputError:
+        return {}
 
 
 def _with_content_of(dataset: Dataset, contents: set[str], config: PretrainConfig) -> set[str]:
