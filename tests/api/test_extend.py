@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
 from rich.console import Console
+from torch import nn
 
 import icone.files
 import icone.run
@@ -368,3 +370,53 @@ def test_figures_before_training_stay_when_a_run_goes_on(case: Case, weights: bo
     run = pretrain(**settings, extend=True, out=run.folder, console=console)
     assert "looks at 16 samples from here on, and knows 15 of them" in console.file.getvalue()  # type: ignore[attr-defined]
     assert load_state(run).probed[0] != probed[0]
+
+
+@pytest.mark.parametrize("groups", [None, [f"patient {row // 2}" for row in range(30)]])
+def test_what_was_trained_on_is_not_held_out_later(groups: list[str] | None, tmp_path: Path) -> None:
+    """The split was drawn anew among all files, and half of the test samples had been trained on."""
+    points = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+
+    def go_on(count: int, name: str = "run", **more: Any) -> Run:
+        own = None if groups is None else groups[:count]
+        settings = POINTS | {"test_fraction": 0.25} | more
+        return pretrain(points[:count], groups=own, **settings, out=tmp_path / name, console=quiet())
+
+    before = go_on(20).instances
+    assert go_on(20, "alone", epochs=1).instances["test_ids"] == before["test_ids"]
+    after = go_on(30, extend=True).instances
+    assert {*before["ids"]} <= {*after["ids"]}
+    assert {*before["test_ids"]} < {*after["test_ids"]}
+    assert len(after["ids"]) + len(after["test_ids"]) == 30
+    assert go_on(30, resume=True).instances == after
+    if groups is not None:
+        sides = [{groups[int(name)] for name in after[part]} for part in ("ids", "test_ids")]
+        assert not sides[0] & sides[1]
+
+
+def test_samples_of_a_run_that_held_out_nothing_stay_in_training(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    pretrain(points[:16], **POINTS, out=tmp_path / "run", console=quiet())
+    told = Console(file=io.StringIO(), width=200)
+    run = pretrain(points, **POINTS, test_fraction=0.25, extend=True, out=tmp_path / "run", console=told)
+    assert {int(name) for name in run.instances["test_ids"]} <= {16, 17, 18, 19}
+    assert isinstance(told.file, io.StringIO)
+    assert "stay in training, not held out" in told.file.getvalue()
+
+
+def test_assigned_test_samples_that_were_trained_on_are_no_test_samples(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"path": [tmp_path / f"{i}.npy" for i in range(20)], "label": ["a", "b"] * 10})
+    for i, path in enumerate(frame["path"]):
+        np.save(path, np.random.default_rng(i).integers(0, 255, (8, 8), dtype=np.uint8))
+    settings: dict[str, Any] = {**POINTS, "encoder": nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), "size": 8}
+    settings |= {"features": None, "out": tmp_path / "run"}
+    pretrain(frame[:16].assign(split="train"), **settings, console=quiet())
+    later = frame.assign(split=["test"] * 4 + ["train"] * 12 + ["test"] * 4)
+    told = Console(file=io.StringIO(), width=200)
+    run = pretrain(later, **settings, extend=True, console=told)
+    assert run.instances["test_ids"] == [str(path) for path in frame["path"][16:]]
+    assert run.instances["trained_before"] == sorted(str(path) for path in frame["path"][:4])
+    assert isinstance(told.file, io.StringIO)
+    assert "4 held-out samples were trained on before: probes leave them out" in told.file.getvalue()
+    again = pretrain(later, **settings | {"epochs": 3}, extend=True, console=quiet())
+    assert again.instances["test_ids"] == run.instances["test_ids"]

@@ -124,3 +124,15 @@ def test_settings_that_say_nothing_are_refused(run: Run) -> None:
     for settings, said in cases:
         with pytest.raises(InputError, match=said):
             icone.evaluate(run, **(QUICK | settings), console=quiet())
+
+
+def test_a_draw_without_a_label_is_left_out(run: Run) -> None:
+    """Ten of 48 samples may have none of a rare label; such a draw ended the whole evaluation."""
+    console = Console(file=io.StringIO(), width=200)
+    labels = np.array([[row % 10 == 7, False] for row in range(60)], int)  # no sample has the second label
+    result = icone.evaluate(run, labels=labels, finetune_draws=4, **QUICK, console=console)
+    few, every = result["label_efficiency"]["fine_tuning"]["points"]["fine_tuned"]
+    assert 1 <= len(few["scores"]) < 4
+    assert len(every["scores"]) == 1
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("left out, because no label is there and absent") == 4 - len(few["scores"])

@@ -69,3 +69,19 @@ def test_other_data_is_noticed(moved: tuple[Path, Path], tmp_path: Path, capsys:
     assert "such as 3.npy" in said
     assert "1 sample has another content" in said
     assert "such as 5.npy" in said
+
+
+def test_the_part_of_official_splits_that_is_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`icone predict` and `icone embed` of a file with splits gave the rows of train alone, without a word."""
+    points = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    labels = np.arange(40) % 2
+    source, run, out = tmp_path / "points.npz", tmp_path / "run", tmp_path / "tuned"
+    np.savez(
+        source, train_images=points[:30], test_images=points[30:], train_labels=labels[:30], test_labels=labels[30:]
+    )
+    icone.pretrain(source, features=4, epochs=1, probe_every=0, cache="off", out=run)
+    icone.finetune(run, epochs=1, scratch=False, device="cpu", out=out)
+    for words in (["embed", str(run)], ["predict", str(out)]):
+        capsys.readouterr()
+        assert main([*words, str(source), "--out", str(tmp_path / "table.csv"), "--device", "cpu"]) == 0
+        assert "points.npz has official splits: train is read, test not" in capsys.readouterr().out

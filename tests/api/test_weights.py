@@ -59,6 +59,20 @@ def test_a_run_starts_from_another_and_goes_on_without_it(tmp_path: Path) -> Non
     assert other.record["weights"] is None
 
 
+def test_test_samples_that_the_weights_know_are_told(tmp_path: Path) -> None:
+    first, _ = pretrain(tmp_path / "first", epochs=1)
+    second, _ = pretrain(tmp_path / "second", epochs=1, weights=str(first.folder), test_fraction=0.25)
+    settings: dict[str, Any] = {"weights": str(second.folder), "test_fraction": 0.25, "split_seed": 3}
+    third, _ = pretrain(tmp_path / "third", epochs=1, **settings)
+    shutil.rmtree(first.folder)
+    third, _ = pretrain(tmp_path / "third", epochs=1, **settings, resume=True)
+    for run in (second, third):
+        result = icone.evaluate(run, labels=list("abababab"), device="cpu", geometry_instances=0, untrained=False)
+        assert "but the run of weights= was trained on 2 of these 2 samples" in result["data"]["note"]
+    alone, _ = pretrain(tmp_path / "alone", epochs=1, test_fraction=0.25)
+    assert alone.instances["seen_by_weights"] == []
+
+
 def test_the_rate_falls_towards_the_input_and_warms_up() -> None:
     encoder = build_encoder("test_vit", spatial_dims=2, in_channels=1, size=32)
     depths = layer_depths(encoder)
@@ -172,6 +186,22 @@ def test_the_hub_is_asked_for_the_right_file(
     monkeypatch.setattr(weights, "_is_hub_reachable", lambda: True)
     find_weights(text, encoder)
     assert asked == [(repository, file)]
+
+
+@pytest.mark.parametrize(("encoder", "contrast"), [("resnet10t", None), ("vit_tiny_patch16_224", "2.2")])
+def test_weights_that_know_another_normalisation_are_told(
+    encoder: str, contrast: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = build_encoder(encoder, in_channels=3, spatial_dims=2, size=32)
+    content = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    monkeypatch.setattr(weights, "_from_hub", lambda *_: weights.FoundWeights(content, "the Hub"))
+    config = PretrainConfig(source="x", encoder=encoder, weights="timm")
+    found = weights.start_from_weights(network, config, in_channels=3)
+    assert bool(found.notes) == (contrast is not None)
+    if contrast is not None:
+        assert "the mean 0.5, 0.5, 0.5 and the standard deviation 0.5, 0.5, 0.5" in found.notes[0]
+        assert f"see {contrast} times the contrast" in found.notes[0]
+        assert "about the weights" in found.facts()
 
 
 def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

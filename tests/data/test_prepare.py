@@ -127,6 +127,16 @@ def test_intensities_are_clipped_before_resizing() -> None:
     assert prepared.item() == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_raw_samples_with_nan_are_refused(value: float, dtype: str) -> None:
+    """Stored as 8 bits, NaN became 0 without a word; files with it are refused too."""
+    samples = RNG.uniform(0, 255, (3, 1, 8, 8)).astype(np.float32)
+    samples[1, 0, 2, 3] = value
+    with pytest.raises(InputError, match="1 of 3 samples hold NaN or infinite values, the first is number 1"):
+        plain(dtype=dtype).batch(samples)
+
+
 def test_batch_and_sample_agree() -> None:
     array = RNG.normal(size=(2, 3, 9, 11)).astype(np.float32)
     prepare = plain(channels=3, low=-1.0, high=2.0, dtype="float32", fit="pad")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from icone.config import DataConfig
 from icone.data import grouped_split, open_source
@@ -24,7 +27,7 @@ POINTS = np.zeros((4, 3), np.float32)
         ([str(20 + i) for i in range(60)] * 3, "auto", "regression"),
         ([str(i) for i in range(60)] * 10, "auto", "classification"),
         (["0.5", "1"], "auto", "regression"),
-        (["0.5", "nan"], "auto", "classification"),
+        (["0.5", "nan"], "classification", "classification"),
         (["0.5", "1"], "classification", "classification"),
         (["0", "1"], "regression", "regression"),
         (["a|b", "a"], "auto", "multilabel"),
@@ -35,7 +38,43 @@ def test_the_task_follows_from_the_labels(labels: list[str | None], wanted: Task
     found, note = find_task(labels, wanted)
     assert found == task
     assert wanted == "auto" or not note  # only what was guessed is said
-    assert bool(note) == (wanted == "auto" and labels[0] != "a" and "nan" not in labels)
+    assert bool(note) == (wanted == "auto" and labels[0] != "a")
+
+
+def test_a_missing_number_is_no_class() -> None:
+    """One text `nan` among ages made every age a class of its own."""
+    with pytest.raises(InputError, match=r"1 of 3 are 'nan'"):
+        find_task(["0.5", "1.5", "nan"], "auto")
+    task, note = find_task(["cat", "nan", "nan"], "auto")
+    assert task == "classification"
+    assert note == "2 samples have the label 'nan': it is a class"
+
+
+def test_numbers_without_a_square_are_refused() -> None:
+    """The largest float, which stands for "unknown" in some tables, made every score and prediction NaN."""
+    tasks: tuple[TaskSetting, ...] = ("auto", "regression")
+    for task in tasks:
+        with pytest.raises(InputError, match=r"a label is 1\.79769e\+308"):
+            find_task(["0.5", "1.5", "1.7976931348623157e308"], task)
+    assert find_task(["1e300", "2e300"], "classification")[0] == "classification"
+
+
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (pd.Series(pd.array([1, None, 0, 1], dtype="Int64")), ("1", None, "0", "1")),
+        (pd.Series(pd.array(["a", None, "b", "a"], dtype="string")), ("a", None, "b", "a")),
+        (["cat", "cat ", " dog", "  "], ("cat", "cat", "dog", None)),
+        ([torch.tensor(0.0078125), torch.tensor(1.0), torch.tensor(2.0), None], ("0.0078125", "1", "2", None)),
+        ([np.float32(1), np.int64(2), np.bool_(True), np.nan], ("1", "2", "True", None)),
+        (["1", "1.0", "0", "0"], ("1", "1", "0", "0")),
+        (["01", "1", "0", "0"], ("01", "1", "0", "0")),
+    ],
+)
+def test_labels_of_all_types_are_texts(labels: Any, texts: tuple[str | None, ...]) -> None:
+    found = open_source(POINTS, DataConfig(), labels).labels
+    assert found is not None
+    assert tuple(found) == texts
 
 
 def test_a_regression_needs_numbers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from safetensors.torch import load_file
 from sklearn.metrics import balanced_accuracy_score, r2_score
+from torch import nn
 
 import icone
 from icone.api.summaries import finetune_table
@@ -132,6 +134,24 @@ def test_it_goes_on_where_it_was_killed(state: str, run: Run, tmp_path: Path, mo
         finetune(run, tmp_path / "cut", **settings)
 
 
+def test_what_goes_on_has_the_same_labels_and_encoder(tmp_path: Path) -> None:
+    """The parts and the classes stay the same when labels are corrected, or when the run is trained anew."""
+    settings: dict[str, Any] = {"features": 8, "probe_every": 0, "test_fraction": 0.25, "console": quiet()}
+    run = icone.pretrain("synthetic:gaussians@x40", epochs=1, out=tmp_path / "run", **settings)
+    table = icone.embed(run, device="cpu", console=quiet())
+    labels = dict(zip(table["id"], table["label"], strict=True))
+    finetune(run, tmp_path / "out", labels=labels)
+    test = table["id"][table["split"] == "test"].tolist()
+    corrected = labels | dict(zip(test, [*(labels[name] for name in test[1:]), labels[test[0]]], strict=True))
+    with pytest.raises(InputError, match="other samples or labels"):
+        finetune(run, tmp_path / "out", labels=corrected, resume=True)
+    assert finetune(run, tmp_path / "out", labels=labels, resume=True).result
+    shutil.rmtree(tmp_path / "run")
+    anew = icone.pretrain("synthetic:gaussians@x40", epochs=2, out=tmp_path / "run", **settings)
+    with pytest.raises(InputError, match="begun with another encoder"):
+        finetune(anew, tmp_path / "out", labels=labels, resume=True)
+
+
 def test_the_best_epoch_is_kept_and_patience_ends() -> None:
     progress = Progress()
     scores = [(0.5, 1.0), (0.8, 0.9), (0.8, 0.7), (0.7, 0.1), (0.8, 0.8)]
@@ -178,10 +198,46 @@ def test_the_validation_part_has_every_class_that_can_spare_a_sample() -> None:
     assigned = ["train"] * 10 + ["val"] * 3
     kept = Partition(np.arange(10), np.array([], dtype=np.int64), labels)
     assert hold_out(kept, 0.25, 0, assigned)[1].tolist() == [10, 11]  # nobody could learn c
+    inside = hold_out(partition, 0.25, 0, assigned)  # rows of val that would train
+    assert [part.tolist() for part in inside[:2]] == [[*range(10), 12], [10, 11]]
     assert len(hold_out(partition, 0.0, 0)[1]) == 0
     assert len(hold_out(partition, None, 0)[1]) == 0  # too few to decide anything
     many = Partition(np.arange(250), np.array([], dtype=np.int64), np.array(list("abcde") * 50))
     assert len(hold_out(many, None, 0)[1]) == 50
+
+
+def _parted(folder: Path) -> pd.DataFrame:
+    """120 small images of two classes, of which the table assigns two of five to val and test."""
+    rows = []
+    for i in range(120):
+        path, label = folder / f"{i}.npy", i % 2
+        np.save(path, (np.random.default_rng(i).integers(0, 100, (8, 8)) + 100 * label).astype(np.uint8))
+        rows.append({"path": path, "label": "ab"[label], "patient": i // 2})
+    return pd.DataFrame(rows).assign(split=[("train", "train", "train", "val", "test")[i // 2 % 5] for i in range(120)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({}, (72, 24, 24)),
+        ({"fraction": 0.5, "val_fraction": 0.2}, (36, 12, 24)),  # as many labels choose the epoch as a half has
+        ({"fraction": 0.5}, (36, 0, 24)),  # twelve are too few to choose an epoch
+        ({"test": "external"}, (96, 24, 60)),
+    ],
+)
+def test_the_part_val_of_the_data_validates(settings: dict[str, Any], sizes: tuple[int, ...], tmp_path: Path) -> None:
+    table = _parted(tmp_path)
+    run = icone.pretrain(
+        table, encoder=nn.Sequential(nn.Flatten(), nn.Linear(64, 8)), size=8, epochs=1, probe_every=0, console=quiet(),
+        out=tmp_path / "run",
+    )  # fmt: skip
+    if "test" in settings:
+        settings = settings | {"test": table.drop(columns=["split", "patient"])[::2].assign(id=range(60))}
+    found = finetune(run, tmp_path / "out", **settings)
+    parts = json.loads((tmp_path / "out" / "config.json").read_text())["parts"]
+    assert tuple(len(parts[name]) for name in ("train", "val", "test")) == sizes
+    assert set(parts["val"]) <= {str(path) for path in table["path"][table["split"] == "val"]}
+    assert ("val_loss" in found.history[0]) == (sizes[1] > 0)
 
 
 def test_regression_and_several_labels(run: Run, tmp_path: Path) -> None:
@@ -228,6 +284,30 @@ def test_frozen_layers_stay_in_evaluation_mode() -> None:
     assert classifier.head.training
     assert not encoder[1].training
     assert [name for name, p in classifier.named_parameters() if p.requires_grad] == ["head.weight", "head.bias"]
+
+
+def test_frozen_blocks_have_no_dropout_and_keep_all_statistics() -> None:
+    """Dropout and a BatchNorm without scales have no parameters by which they could be found."""
+
+    class Network(nn.Module):
+        num_features = 4
+
+        def __init__(self) -> None:
+            super().__init__()
+            first = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Dropout(0.5))
+            self.stages = nn.ModuleList([first, nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for stage in self.stages:
+                x = stage(x)
+            return x
+
+    classifier = Classifier(Network(), 2)
+    classifier.freeze(0.5)
+    classifier.train()
+    stages: Any = classifier.encoder.stages
+    assert not any(module.training for module in stages[0].modules())
+    assert all(module.training for module in stages[1].modules())
 
 
 def test_the_pretrained_run_is_left_alone(run: Run, tmp_path: Path) -> None:
@@ -303,3 +383,13 @@ def test_features_are_standardised_as_training_reads_them(freeze: float, tmp_pat
         read = [classifier.encoder(views.plain(x)) for x in found.preparation.batch(images).split(16)]
     spread = ((torch.cat(read) - classifier.mean) / classifier.std).square().mean().sqrt()
     assert 0.5 < float(spread) < 2
+
+
+def test_classes_called_minus_one_are_written_as_they_are(run: Run, tmp_path: Path) -> None:
+    """The guard against formulas wrote '-1, which agrees with no label."""
+    ids = list(icone.embed(run, device="cpu", console=quiet())["id"])
+    finetune(run, tmp_path / "out", labels={name: (-1, 1)[i % 2] for i, name in enumerate(ids)}, epochs=1)
+    icone.predict(tmp_path / "out", out=tmp_path / "p.csv", device="cpu", console=quiet())
+    said = pd.read_csv(tmp_path / "p.csv", dtype={"prediction": str})["prediction"]
+    assert set(said) <= {"-1", "1"}
+    assert "-1" in set(said)

@@ -29,7 +29,7 @@ from icone.api.build import (
     pick_device,
 )
 from icone.api.embedding_table import FORMATS, feature_table, import_anndata, write_embeddings
-from icone.api.run_data import check_moved, open_run_data, with_moved_labels
+from icone.api.run_data import check_moved, note_splits, open_run_data, with_moved_labels
 from icone.config import PretrainConfig, is_object, with_given
 from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.data.labels import has_column
@@ -206,6 +206,7 @@ def embed(
             opened = open_run_data(run.folder, config, data, given_labels)
         else:
             opened = open_source(source, config, given_labels)
+            note_splits(opened, config, console)
         if data is not None and (config.tiles, config.stride) == (run.config.tiles, run.config.stride):
             check_moved(run, opened, config, console)
         dataset = load_with_notes(opened, config, frozen.preparation, console)

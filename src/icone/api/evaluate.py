@@ -108,7 +108,9 @@ def evaluate(
         columns = (tuple(label_column), group_column, task)
         settings = changed_settings(run.config, labels, columns, data_root, cache)
         given_data = GivenData.of(run, data, labels, groups, test, test_labels)
-        samples = read_evaluation_data(run, settings, given_data, official_test, test_fraction, console)
+        samples = read_evaluation_data(
+            run, settings, given_data, official_test, test_fraction, console, finetunes=finetune_draws > 0
+        )
         if untrained:
             encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device, given)
         measured: dict[str, dict[str, Any]] = {}

@@ -82,8 +82,16 @@ def changed_settings(
 
 
 def read_evaluation_data(
-    run: Run, config: PretrainConfig, given: GivenData, official_test: bool, test_fraction: float, console: Console
+    run: Run,
+    config: PretrainConfig,
+    given: GivenData,
+    official_test: bool,
+    test_fraction: float,
+    console: Console,
+    *,
+    finetunes: bool = False,
 ) -> EvaluationData:
+    """What is evaluated; where it `finetunes` too, with the samples of val."""
     config = with_moved_labels(config, given.data)
     groups = given.groups
     if groups is None and config.group_column is None and run.config.group_column is not None:
@@ -103,6 +111,8 @@ def read_evaluation_data(
     # A run that held samples out is measured on what it drew: a subset of 500 should not embed 90,000 images.
     drawn = {*instances["ids"], *instances["test_ids"]} if instances["test_ids"] and not official_test else None
     datasets = [load_with_notes(source, config, preparation, console, only=drawn)]
+    left = _val_ids(source) - drawn if finetunes and drawn is not None else set()
+    validation = load_with_notes(source, config, preparation, console, only=left) if left else None
     names: list[str] = [config.split]
     notes = list(source.label_notes)
     if official_test:
@@ -132,8 +142,14 @@ def read_evaluation_data(
         described="the labels that were given" if given.labels is not None else config.labels,
         external=None if given.test is None else describe_source(given.test),
         notes=notes,
+        validation=validation,
     )
     return with_partition(run, samples, official_test=official_test, test_fraction=test_fraction)
+
+
+def _val_ids(source: Source) -> set[str]:
+    """The samples that a source assigns to val."""
+    return {name for name, part in zip(source.ids, source.assigned or (), strict=False) if part == "val"}
 
 
 def _external(

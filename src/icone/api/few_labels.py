@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from icone.api.build import Given
-from icone.api.partition import EvaluationData
+from icone.api.partition import EvaluationData, cannot_probe
 from icone.api.summaries import NETWORKS, PROBES, TITLES
 from icone.api.tuning import Network, Parts, Tuning, choose_parts
 from icone.config import FinetuneConfig
@@ -65,7 +65,8 @@ def finetuned_shares(
     """The scores of networks that are fine-tuned with shares of the labels: mean and interval over draws.
 
     The settings are those of `icone.finetune`, and draw s has the labels of its seed s, which are those of draw s of
-    the probes. A finished network is kept on disk, so that an interruption costs at most one.
+    the probes. A draw that leaves nothing to score is left out, as it is of the probes. A finished network is kept on
+    disk, so that an interruption costs at most one.
     """
     metric, finished = METRICS[PROBES[samples.task]], _Finished(run, samples)
     plan = list(itertools.product(shares.configs(), shares.networks))
@@ -75,6 +76,9 @@ def finetuned_shares(
             parts = choose_parts(samples, config, run.config.split_seed)
             labels = len(parts.partition.train)
             what = f"{NETWORKS[network]} with {counted(labels, 'label')}, draw {config.seed + 1}"
+            if why := cannot_probe(parts.partition):
+                say(console, f"{number}/{len(plan)} {what}: left out, because {why}")
+                continue
             score = finished.find(config, parts, network)
             if score is None:
                 tuning = Tuning(
@@ -110,7 +114,6 @@ class _Finished:
 
     def __init__(self, run: Run, samples: EvaluationData) -> None:
         self.run, self.file = run, run.folder / FINISHED_SHARES
-        self.labels = dict(zip(samples.ids, samples.labels.tolist(), strict=True))
         self.about = [file_digest(run.encoder_file), RECIPE_VERSION, samples.task]
         self.scores: dict[str, float] = run.read_json(FINISHED_SHARES) if self.file.is_file() else {}
 
@@ -123,8 +126,8 @@ class _Finished:
             write_json(self.file, self.scores)
 
     def _key(self, config: FinetuneConfig, parts: Parts, network: Network) -> str:
-        known = {part: [(name, self.labels[name]) for name in ids] for part, ids in parts.ids.items()}
-        return content_digest(json.dumps([self.about, dataclasses.asdict(config), known, network]).encode())
+        settings = [self.about, dataclasses.asdict(config), parts.labelled(), network]
+        return content_digest(json.dumps(settings).encode())
 
 
 def forget_finished(run: Run) -> None:

@@ -22,6 +22,7 @@ from icone.api.summaries import NETWORKS
 from icone.api.tuning import Parts, Tuning, choose_parts
 from icone.config import FinetuneConfig
 from icone.config_text import to_json
+from icone.data.identity import content_digest, file_digest
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.evaluation.assessment import Result
@@ -84,7 +85,9 @@ def finetune(
         columns = (tuple(label_column), group_column, task)
         changed = changed_settings(run.config, labels, columns, data_root, cache)
         given_data = GivenData.of(run, data, labels, groups, test, test_labels)
-        samples = read_evaluation_data(run, changed, given_data, official_test, test_fraction, console)
+        samples = read_evaluation_data(
+            run, changed, given_data, official_test, test_fraction, console, finetunes=True
+        )  # fmt: skip
         parts = choose_parts(samples, config, run.config.split_seed)
         record = _record(run, config, parts, scratch)
         with Run(folder).locked():
@@ -111,7 +114,10 @@ def _target(run: Run, out: Path | None) -> Path:
 
 
 def _record(run: Run, config: FinetuneConfig, parts: Parts, scratch: bool) -> dict[str, Any]:
-    """The config.json of the folder: all that reading it needs, without the run."""
+    """The config.json of the folder: all that reading it needs, without the run.
+
+    Digests tell whether encoder and labels are the same when it goes on.
+    """
     packages = ("icone", "torch", "timm", "numpy", "scikit-learn")
     return {
         "kind": FINETUNED,
@@ -121,6 +127,10 @@ def _record(run: Run, config: FinetuneConfig, parts: Parts, scratch: bool) -> di
         "preparation": run.preparation.to_json(),
         "code": {**dataclasses.asdict(parts.code), "names": list(parts.code.names)},
         "parts": parts.ids,
+        "digests": {
+            "encoder": file_digest(run.encoder_file),
+            "labels": content_digest(json.dumps(parts.labelled()).encode()),
+        },
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
     }
@@ -141,8 +151,14 @@ def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
             raise InputError(
                 f"{folder} was begun with --{flag}={before['settings'].get(key)}, not {value}: choose another --out"
             )
-    if before["parts"] != record["parts"] or before["code"] != record["code"]:
+    known = before.get("digests", record["digests"])  # folders of earlier versions have none
+    same_labels = all(before[key] == record[key] for key in ("parts", "code"))
+    if not same_labels or known["labels"] != record["digests"]["labels"]:
         raise InputError(f"{folder} was begun with other samples or labels: choose another --out")
+    if known["encoder"] != record["digests"]["encoder"]:
+        raise InputError(
+            f"{folder} was begun with another encoder: {record['run']} has been trained since. Choose another --out"
+        )
     return (folder / "result.json").is_file() and (folder / WEIGHTS).is_file()
 
 

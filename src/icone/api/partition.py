@@ -44,6 +44,8 @@ class EvaluationData:
     partition: Partition | None = None
     note: str = ""
     notes: list[str]
+    validation: Dataset | None = None
+    """Samples that the data assigns to val and that the run left alone, for fine-tuning: no row above is theirs."""
 
     def group_names(self) -> list[str] | None:
         """The group of every row, its own where there is none; None where no sample has a group."""
@@ -95,7 +97,7 @@ def _choose(
             return None, f"{why}{GEOMETRY_ONLY}. {way}", notes
         parts = parts[0], kept
     partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
-    if why := _cannot_probe(partition):
+    if why := cannot_probe(partition):
         return None, f"{why}{GEOMETRY_ONLY}", notes
     return partition, note, notes
 
@@ -140,7 +142,11 @@ def _parts(
     if instances["test_ids"]:
         held_out, seen = np.isin(ids, instances["test_ids"]), np.isin(ids, instances["ids"])
         parts = labelled[seen[labelled]], labelled[held_out[labelled]]
-        return parts, "probes are tested on the part that pretraining never saw", _suggestion(samples)
+        note = "probes are tested on the part that pretraining never saw"
+        known = int(np.isin(ids[parts[1]], instances.get("seen_by_weights", [])).sum())
+        if known:
+            note += f"; but the run of --weights was trained on {known} of these {len(parts[1])} samples"
+        return parts, note, _suggestion(samples)
     if method_class(run.config.method).needs_labels:
         note = (
             f"{run.config.method} was taught the labels of all samples{GEOMETRY_ONLY}: probes would be tested on "
@@ -181,7 +187,7 @@ def _parts(
 
 
 def _seen(ids: np.ndarray, instances: dict[str, Any]) -> str:
-    seen = np.isin(ids, instances["ids"])
+    seen = np.isin(ids, [*instances["ids"], *instances.get("trained_before", ())])
     return "those images too" if seen.all() else f"{seen.sum()} of those {len(seen)} images too"
 
 
@@ -189,7 +195,7 @@ def _suggestion(samples: EvaluationData) -> list[str]:
     return [] if samples.group_names() else list(filter(None, [suggested_groups(samples.datasets[0].ids)]))
 
 
-def _cannot_probe(partition: Partition) -> str:
+def cannot_probe(partition: Partition) -> str:
     """Why the two parts do not make a probe, or nothing."""
     train, test = (partition.labels[part] for part in (partition.train, partition.test))
     if not len(train) or not len(test):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from icone.api.build import Given, check_given, make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
-from icone.api.run_data import open_run_data
+from icone.api.run_data import note_splits, open_run_data
 from icone.api.summaries import finetune_parts
 from icone.config import PretrainConfig, with_given
 from icone.config_text import from_json
@@ -120,7 +120,9 @@ class FineTuned(nn.Module):
         with memory_errors():
             way_out = "give it after the folder, icone predict FOLDER NEWPATH"
             source = open_run_data(self.folder, config, data, way_out=way_out)
-            dataset = load_with_notes(source, config, self.preparation, console or Terminal())
+            console = console or Terminal()
+            note_splits(source, config, console)
+            dataset = load_with_notes(source, config, self.preparation, console)
             answers = self.answers(dataset, batch_size)
         paths = ["" if path is None else printable(str(path)) for path in dataset.paths]
         table = pd.DataFrame({"id": list(dataset.ids), "path": paths, "prediction": self.code.say(answers)})

@@ -28,6 +28,7 @@ from icone.api.going_on import (
 from icone.api.inspect import show_summary
 from icone.api.planning import Plan, auto_batch, make_plan
 from icone.api.random_data import DataShape
+from icone.api.seen_samples import earlier_split, seen_by_weights, trained_before
 from icone.api.training_data import KnownData, instances_record, load_training_data, provenance
 from icone.api.training_parts import Parts, build_parts, make_callbacks, step_compiler
 from icone.config import PretrainConfig, is_object
@@ -118,7 +119,8 @@ def pretrain(
         if going_on:
             going_on.changes(load_book(run), config, run)
         with one_reads_first(ranks):
-            data = load_training_data(config, console, source, given_labels, groups)
+            split = earlier_split(run) if going_on else None
+            data = load_training_data(config, console, source, given_labels, groups, split)
         plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
         config = config if plan is None else plan.apply(config)
         with console.status("building the encoder"):
@@ -249,7 +251,8 @@ def _prepare(
         word = "anew" if one.extensions or changes else "repeat"  # nothing repeats a run that changed on the way
         tell(f"{word:<9} {shlex.join([*to_command(config, free_folder(run.folder)), *_devices(one)])}")
     if one.writes:
-        run.begin(config, facts, instances_record(known), one.history)
+        before = [] if saved is None else trained_before(run, saved, data, config, tell, extends=going_on.extend)
+        run.begin(config, facts, instances_record(known, before, seen_by_weights(run, data, config)), one.history)
     return one
 
 

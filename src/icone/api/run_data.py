@@ -43,6 +43,13 @@ def open_run_data(
     return open_source(config.source if data is None else data, config, labels, groups)
 
 
+def note_splits(source: Source, config: PretrainConfig, console: Console) -> None:
+    """Say which part of a source with official splits is read: that of the run's setting."""
+    others = [name for name in source.splits if name != config.split]
+    if others:
+        say(console, f"note: {source.name} has official splits: {config.split} is read, {' and '.join(others)} not")
+
+
 def missing_path(source: str) -> Path | None:
     """The path of a source that is one and is not there."""
     if is_object(source) or source.startswith(NAMED):

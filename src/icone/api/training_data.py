@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from icone.api.training_parts import Parts
 from icone.config import PretrainConfig
-from icone.data import DIGEST_VERSION, Data, DigestMemory, cache_folder, load_data, open_source
+from icone.data import DIGEST_VERSION, Data, DigestMemory, EarlierSplit, cache_folder, load_data, open_source
 from icone.encoders import num_features
 from icone.methods import chosen_options
 from icone.recipe import RECIPE_VERSION
@@ -29,9 +30,17 @@ class KnownData(NamedTuple):
 
 
 def load_training_data(
-    config: PretrainConfig, console: Console, source: Any, labels: Any = None, groups: Any = None
+    config: PretrainConfig,
+    console: Console,
+    source: Any,
+    labels: Any = None,
+    groups: Any = None,
+    earlier: EarlierSplit | None = None,
 ) -> KnownData:
-    """Read the samples of a configuration, in memory where they fit, and digest their contents."""
+    """Read the samples of a configuration, in memory where they fit, and digest their contents.
+
+    What a run that goes on has held out and trained on before stays so.
+    """
     with ProgressBar(console) as bar:
         opened = open_source(source, config, labels, groups)
         data = load_data(
@@ -39,6 +48,7 @@ def load_training_data(
             source=opened,
             report=partial(say, console),
             progress=bar,
+            earlier=earlier,
         )
         memory = DigestMemory(cache_folder(config.cache) if opened.is_cacheable else None, config.source)
         digests = data.source.digests(
@@ -53,16 +63,21 @@ def load_training_data(
     return KnownData(data, dict(zip(data.train.ids, digests, strict=True)))
 
 
-def instances_record(known: KnownData) -> dict[str, Any]:
-    """The content of instances.json."""
+def instances_record(
+    known: KnownData, trained_before: Sequence[str] = (), seen_by_weights: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The content of instances.json; samples that were trained on before are no test samples."""
     data, train = known.data, known.data.train
+    seen = set(trained_before)
     return {
         "ids": list(train.ids),
         "labels": train.labels.tolist(),
         "class_names": list(train.class_names),
         "digests": known.digests,
         "digest_version": DIGEST_VERSION,
-        "test_ids": list(data.test.ids) if data.test else [],
+        "test_ids": [name for name in data.test.ids if name not in seen] if data.test else [],
+        "trained_before": list(trained_before),
+        "seen_by_weights": list(seen_by_weights),
         "minority": list(data.minority_classes),
     }
 

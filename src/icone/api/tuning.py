@@ -37,7 +37,7 @@ from icone.evaluation.features import FrozenEncoder
 from icone.evaluation.label_efficiency import draw_labels
 from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.fit import Progress, Row, Task, fit
-from icone.finetuning.holdout import compact, hold_out
+from icone.finetuning.holdout import FEWEST, compact, hold_out
 from icone.finetuning.label_code import LabelCode
 from icone.nn import convert_batch_norm
 from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
@@ -55,12 +55,20 @@ class Parts:
     """Rows of the samples that train, validate and test."""
 
     partition: Partition
-    """Its training rows are all whose labels are used: those of the probe, and of training and validation together."""
+    """Its training rows are those of the probe: of training and validation together, but for a val of the data's own,
+    which the run left alone."""
     train: np.ndarray
     val: np.ndarray
     code: LabelCode
     note: str
     ids: dict[str, list[str]]
+    """Of every part, in the order of its rows."""
+
+    def labelled(self) -> dict[str, list[tuple[str, str]]]:
+        """Id and label of the samples of every part; two official splits may use the same ids."""
+        rows = {"train": self.train, "val": self.val, "test": self.partition.test}
+        found = {part: self.partition.labels[rows[part]].tolist() for part in rows}
+        return {part: list(zip(self.ids[part], found[part], strict=True)) for part in rows}
 
 
 def choose_parts(samples: EvaluationData, config: FinetuneConfig, split_seed: int) -> Parts:
@@ -68,14 +76,48 @@ def choose_parts(samples: EvaluationData, config: FinetuneConfig, split_seed: in
     if samples.partition is None:
         why = samples.note.replace(GEOMETRY_ONLY, "")
         raise InputError(f"fine-tuning needs labels of a training and a test part, but {why}")
-    partition = samples.partition
-    used = dataclasses.replace(partition, train=draw_labels(partition, config.fraction, config.seed))
-    own = samples.datasets[0]
+    own, partition = samples.datasets[0], samples.partition
     assigned = None if own.source.assigned is None else [own.source.assigned[p] for p in own.positions]
+    if samples.validation is not None and assigned is not None:
+        assigned += [""] * (len(partition.labels) - len(assigned)) + ["val"] * len(samples.validation)
+        partition = _with_rows_of(partition, samples.validation)
+    used = dataclasses.replace(partition, train=draw_labels(partition, config.fraction, config.seed))
+    if assigned is not None:
+        assigned = _drawn_val(partition, used.train, assigned, config)
     train, val, note = hold_out(used, config.val_fraction, split_seed, assigned)
     code = LabelCode.of(used.task, used.labels[used.train].tolist())
     rows = {"train": train, "val": val, "test": used.test}
-    return Parts(used, train, val, code, note, {part: [samples.ids[row] for row in rows[part]] for part in rows})
+    ids = [*samples.ids, *(samples.validation.ids if samples.validation else ())]
+    return Parts(used, train, val, code, note, {part: [ids[row] for row in rows[part]] for part in rows})
+
+
+def _with_rows_of(partition: Partition, validation: Dataset) -> Partition:
+    """A partition with the rows of val behind its own, which neither train nor test."""
+    labels, groups = validation.source.labels or (), partition.groups
+    texts = [labels[position] or "" for position in validation.positions]
+    if groups is not None:
+        known = validation.groups or [None] * len(validation)
+        groups = [*groups, *(f"group {name}" if name else f"val {row}" for row, name in enumerate(known))]
+    return dataclasses.replace(
+        partition, labels=np.concatenate([partition.labels, np.array(texts, dtype=str)]), groups=groups
+    )
+
+
+def _drawn_val(partition: Partition, drawn: np.ndarray, assigned: Sequence[str], config: FinetuneConfig) -> list[str]:
+    """The part that the data assigns to every row, with those rows of val alone whose labels are drawn.
+
+    Of rows that may train, the draw has decided. Of others, which only validate, the same share is drawn. Where that
+    leaves too few, none counts.
+    """
+    rows = np.array([row for row, part in enumerate(assigned) if part == "val" and partition.labels[row]], np.int64)
+    kept = np.setdiff1d(rows, [*partition.train, *partition.test])
+    if len(kept):
+        kept = draw_labels(dataclasses.replace(partition, train=kept), config.fraction, config.seed)
+    kept = np.union1d(kept, np.intersect1d(rows, drawn))
+    if config.fraction < 1 and config.val_fraction is None and len(kept) < FEWEST:
+        kept = kept[:0]
+    counting = set(kept.tolist())
+    return ["" if part == "val" and row not in counting else part for row, part in enumerate(assigned)]
 
 
 class Tuned(NamedTuple):
@@ -118,7 +160,9 @@ class Tuning:
 
     @cached_property
     def val(self) -> Dataset | None:
-        return _subset(self.samples.datasets, self.parts.val) if len(self.parts.val) else None
+        validation = self.samples.validation
+        datasets = [*self.samples.datasets, *([] if validation is None else [validation])]
+        return _subset(datasets, self.parts.val) if len(self.parts.val) else None
 
     @cached_property
     def test(self) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import shlex
@@ -24,6 +25,7 @@ from icone.errors import InputError, one_line
 from icone.run import Run
 from icone.training.context import kept_random_state
 from icone.validation import meant_path, user_path
+from icone.views.image import IMAGENET_MEAN, IMAGENET_STD
 
 HUB = "hf-hub:"
 RUN_ORIGIN = "the run "
@@ -44,6 +46,8 @@ class FoundWeights(NamedTuple):
 
     content: Mapping[str, Any]
     origin: str
+    normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Mean and standard deviation by which the samples were normalised that they were trained on, where it is known."""
 
 
 def start_from_weights(encoder: nn.Module, config: PretrainConfig, in_channels: int) -> LoadedWeights:
@@ -51,7 +55,21 @@ def start_from_weights(encoder: nn.Module, config: PretrainConfig, in_channels: 
     assert config.weights is not None
     with kept_random_state(torch.device("cpu")):
         found = find_weights(config.weights, config.encoder)
-        return put_weights(encoder, found.content, origin=found.origin, in_channels=in_channels)
+        loaded = put_weights(encoder, found.content, origin=found.origin, in_channels=in_channels)
+        return dataclasses.replace(loaded, notes=_normalisation_notes(found))
+
+
+def _normalisation_notes(found: FoundWeights) -> list[str]:
+    """A sentence where weights were trained on samples that were normalised otherwise than views are here."""
+    if found.normalisation is None or found.normalisation == (IMAGENET_MEAN, IMAGENET_STD):
+        return []
+    mean, std = (", ".join(f"{value:g}" for value in values) for values in found.normalisation)
+    ours = sum(IMAGENET_STD) / sum(found.normalisation[1])
+    return [
+        f"these weights were trained on samples normalised by the mean {mean} and the standard deviation {std}. Here "
+        f"those of ImageNet are used, so that the weights see {1 / ours:.2g} times the contrast. Training adapts them, "
+        "and the encoder before training is measured so"
+    ]
 
 
 def find_weights(weights: str, encoder: str) -> FoundWeights:
@@ -87,7 +105,8 @@ def _from_timm(encoder: str, tag: str) -> FoundWeights:
     about: Any = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name)
     if not about.hf_hub_id:
         raise InputError(f"the weights of {name} are not on the Hugging Face Hub: download {about.url}, give the file")
-    return _from_hub(about.hf_hub_id, (about.hf_hub_filename,) if about.hf_hub_filename else HUB_FILES)
+    found = _from_hub(about.hf_hub_id, (about.hf_hub_filename,) if about.hf_hub_filename else HUB_FILES)
+    return found._replace(normalisation=(tuple(about.mean), tuple(about.std)))
 
 
 def _from_medicalnet(encoder: str) -> FoundWeights:
@@ -136,8 +155,15 @@ def _is_hub_reachable() -> bool:
         return False
 
 
+def origin_run(weights: str) -> Run | None:
+    """The run whose encoder `--weights` names; None where the weights are from elsewhere."""
+    run = Run(user_path(weights))
+    # a folder of the Hub has a config.json too
+    return run if run.exists() and (run.folder / "instances.json").is_file() else None
+
+
 def _from_folder(folder: Path) -> FoundWeights:
-    if Run(folder).exists() and (folder / "instances.json").is_file():  # a folder of the Hub has a config.json too
+    if origin_run(str(folder)) is not None:
         return FoundWeights(Run(folder).trained_weights(), f"{RUN_ORIGIN}{folder}")
     files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()]
     files = files[:1] or sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())

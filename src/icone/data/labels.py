@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from icone.data.formats.registry import suffix_of
-from icone.data.targets import join_columns
+from icone.data.targets import as_number, join_columns
 from icone.errors import InputError, printable
 from icone.terminal import counted, either
 from icone.validation import meant_path, user_path
@@ -182,10 +182,12 @@ def _by_value(name: str) -> tuple[int, str, str]:
 def without_formula(cell: str) -> str:
     """A cell of a CSV that no spreadsheet runs as a formula: an apostrophe goes before `=`, `+`, `-` and `@`.
 
-    >>> without_formula("=1+1.png"), without_formula("a.png")
-    ("'=1+1.png", 'a.png')
+    A number is none, with a sign too: classes are often called -1 and 1.
+
+    >>> without_formula("=1+1.png"), without_formula("a.png"), without_formula("-1")
+    ("'=1+1.png", 'a.png', '-1')
     """
-    return f"'{cell}" if cell.startswith(FORMULA_SIGNS) else cell
+    return f"'{cell}" if cell.startswith(FORMULA_SIGNS) and as_number(cell) is None else cell
 
 
 def _table(path: Path) -> tuple[list[str], int, list[list[str]]]:

@@ -80,13 +80,14 @@ def load_data(
     report: Report | None = None,
     progress: Progress | None = None,
     source: Source | None = None,
+    earlier: EarlierSplit | None = None,
 ) -> Data:
     """Open the source of a configuration, draw the samples that take part, check, prepare and read them.
 
-    `source` is given where it is open already. `report` is told what the disk refuses; `progress` gets (what is done,
-    samples done, total) while the samples are looked at, prepared and read.
+    `source` is given where it is open already, `earlier` where a run goes on. `report` is told what the disk refuses;
+    `progress` gets (what is done, samples done, total) while the samples are looked at, prepared and read.
     """
-    found = _examine(config, report, progress, source)
+    found = _examine(config, report, progress, source, earlier=earlier)
     preparation, drawn = found.preparation, found.drawn
     train, test = found.reader.prepare(preparation, drawn.train, drawn.test)
     notes = [*found.notes, *_storage_notes(found, train)]
@@ -117,6 +118,13 @@ def inspect_data(
     return found.summary(notes), found.preparation
 
 
+class EarlierSplit(NamedTuple):
+    """The ids that a run has trained on and those that it held out, where it goes on: a draw does not change them."""
+
+    train: frozenset[str]
+    test: frozenset[str]
+
+
 class _Examined(NamedTuple):
     """The data of a configuration before it is prepared."""
 
@@ -134,7 +142,12 @@ class _Examined(NamedTuple):
 
 
 def _examine(
-    config: PretrainConfig, report: Report | None, progress: Progress | None, source: Source | None, fewest: int = 2
+    config: PretrainConfig,
+    report: Report | None,
+    progress: Progress | None,
+    source: Source | None,
+    fewest: int = 2,
+    earlier: EarlierSplit | None = None,
 ) -> _Examined:
     """Open the source, draw the samples that take part, look at them and choose how they are prepared."""
     source = open_source(config.source, config) if source is None else source
@@ -148,10 +161,10 @@ def _examine(
                 f"none of the {counted(len(source), 'sample')} of {source.name} can be used: {skipped[0].reason}"
             )
         candidates = np.array([fact.position for fact in facts], dtype=np.int64)
-        drawn = _draw(source, candidates, config, fewest)
+        drawn = _draw(source, candidates, config, fewest, earlier)
         facts = _only(facts, drawn.everything)
     else:
-        drawn = _draw(source, np.arange(len(source)), config, fewest)
+        drawn = _draw(source, np.arange(len(source)), config, fewest, earlier)
         facts, skipped = reader.inspect(drawn.everything.tolist())
         if not facts:
             raise InputError(f"none of the samples of {source.name} can be used: {skipped[0].reason}")
@@ -327,7 +340,9 @@ class _Drawn(NamedTuple):
         return np.union1d(self.train, self.test)
 
 
-def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int = 2) -> _Drawn:
+def _draw(
+    source: Source, candidates: Integers, config: DataConfig, fewest: int = 2, earlier: EarlierSplit | None = None
+) -> _Drawn:
     """Subset, then partition, then imbalance of the training part, each from the split seed.
 
     The held-out part keeps all its members, because the accuracy on a minority class is measured there. Where the user
@@ -358,6 +373,9 @@ def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int 
         else:
             parts = stratified_split(labels[positions], config.test_fraction, config.split_seed, names)
         train, test = (positions[part] for part in parts)
+        if earlier is not None:
+            train, test, stays = _as_earlier(source, train, test, earlier)
+            notes += stays
     notes += _group_notes(source, train, test, config)
     if config.imbalance is not None:
         kept, minority = imbalanced_subset(labels[train], config.imbalance, config.split_seed)
@@ -371,6 +389,32 @@ def _draw(source: Source, candidates: Integers, config: DataConfig, fewest: int 
     if len(train) < 2:
         notes.append("there is one sample, and `icone pretrain` needs at least 2; --tiles cuts a huge one into many")
     return _Drawn(train, test, tuple(names[c] for c in minority), notes, left_alone)
+
+
+def _as_earlier(
+    source: Source, train: Integers, test: Integers, earlier: EarlierSplit
+) -> tuple[Integers, Integers, list[str]]:
+    """The parts of a draw after what a run has seen already; and a note about samples that can no longer be held out.
+
+    Of samples that are new, those of a group that the run knows go where it is.
+    """
+    sides = dict.fromkeys(earlier.test, "test") | dict.fromkeys(earlier.train, "train")
+    everything = np.union1d(train, test)
+    drawn = np.where(np.isin(everything, test), "test", "train")
+    of_groups: dict[str, str] = {}
+    groups = source.groups or (None,) * len(source)
+    for position in everything:
+        side, group = sides.get(source.ids[position]), groups[position]
+        if side is not None and group is not None and of_groups.get(group) != "train":
+            of_groups[group] = side
+    chosen = [
+        sides.get(source.ids[position]) or of_groups.get(groups[position] or "", side)
+        for position, side in zip(everything, drawn, strict=True)
+    ]
+    is_test = np.array(chosen) == "test"
+    kept = int(((drawn == "test") & ~is_test).sum())
+    note = f"{counted(kept, 'sample')} that the run knows {either(kept, 'stays', 'stay')} in training, not held out"
+    return everything[~is_test], everything[is_test], [note] if kept else []
 
 
 def _group_notes(source: Source, train: Integers, test: Integers, config: DataConfig) -> Iterator[str]:

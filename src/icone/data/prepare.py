@@ -108,6 +108,12 @@ class Preparation:
             )
         if len(x) == 0:
             raise InputError("expected a batch of at least one sample, got none")
+        if not x.isfinite().all():
+            bad = [row for row, one in enumerate(x) if not one.isfinite().all()]
+            raise InputError(
+                f"{len(bad)} of {len(x)} samples hold NaN or infinite values, the first is number {bad[0]}: replace "
+                "them, for example by numpy.nan_to_num, or leave these samples out"
+            )
         rows = self._spacings(spacing, len(x))
         if len(set(rows)) == 1:
             return self._prepare(x, rows[0])

@@ -19,6 +19,8 @@ MANY_VALUES = 20
 FEW_PER_VALUE = 10
 """Whole numbers of more than 20 different values with fewer than 10 samples each are quantities, such as an age: a
 classifier would have too little to learn from. Other whole numbers are taken for names of classes."""
+LARGEST = 1e100
+"""Numbers beyond it are no labels: scores are of their squares."""
 YES, NO = {"1", "1.0", "true"}, {"0", "0.0", "false"}
 
 
@@ -59,14 +61,25 @@ def find_task(labels: Sequence[str | None], wanted: TaskSetting, several_columns
     if wanted == "regression" and len(numbers) < len(given):
         wrong = next(label for label in given if as_number(label) is None)
         raise InputError(f"--task=regression needs numbers, but one label is {wrong!r}: correct it, or leave it empty")
+    if (large := max(map(abs, numbers), default=0.0)) > LARGEST and wanted in ("auto", "regression"):
+        raise InputError(
+            f"a label is {large:g}, and the square of such a number cannot be computed: give the labels another unit, "
+            "or leave it empty where it stands for an unknown one"
+        )
     if wanted != "auto":
         return wanted, ""
     if several_columns:
         return "multilabel", ""
     if any(SEPARATOR in label for label in given):
         return "multilabel", f"labels hold {SEPARATOR}, so a sample has several (--task=classification: one)"
+    odd = [label for label in given if label.lower() == "nan"]
+    if odd and numbers and len(numbers) + len(odd) == len(given):
+        raise InputError(
+            f"the labels are numbers, but {len(odd)} of {len(given)} are {odd[0]!r}: leave them empty where they are "
+            "unknown, or give --task=classification"
+        )
     if not all_numbers:
-        return "classification", ""
+        return "classification", f"{len(odd)} samples have the label {odd[0]!r}: it is a class" if odd else ""
     values = set(numbers)
     span = f"{min(values):g} to {max(values):g}"
     if not all(value.is_integer() for value in values):
@@ -79,6 +92,24 @@ def find_task(labels: Sequence[str | None], wanted: TaskSetting, several_columns
         return "regression", f"{how}, and taken for a quantity (--task=classification: classes)"
     found = f"the labels are {len(values)} whole numbers, taken for classes"
     return "classification", f"{found}; if they are quantities, give --task=regression"
+
+
+_WHOLE = re.compile(r"([+-]?\d+)\.0*")
+
+
+def in_one_spelling(labels: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The names of classes; where they are numbers and one is written in two ways, 1 and 1.0, both are the first.
+
+    A table that was joined from two has such labels: a missing cell makes decimals of the column of one of them.
+
+    >>> in_one_spelling(["0", "1", "1.0", None]), in_one_spelling(["0.0", "1.0"]), in_one_spelling(["a", "1", "1.0"])
+    (('0', '1', '1', None), ('0.0', '1.0'), ('a', '1', '1.0'))
+    """
+    found = {label for label in labels if label is not None}
+    short = {label: match[1] if (match := _WHOLE.fullmatch(label)) else label for label in found}
+    if any(as_number(label) is None for label in found) or len(set(short.values())) == len(found):
+        return tuple(labels)
+    return tuple(None if label is None else short[label] for label in labels)
 
 
 def join_columns(names: Sequence[str], columns: Sequence[Sequence[str | None]], where: str) -> list[str | None]:

@@ -45,6 +45,8 @@ class LoadedWeights:
     """Names in the weights that the encoder has no place for."""
     share: float
     """Share of the encoder's numbers that is loaded or adapted."""
+    notes: tuple[str, ...] | list[str] = ()
+    """What else should be known about them, a sentence each."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -62,6 +64,7 @@ class LoadedWeights:
             "weights adapted": listed(self.adapted),
             "weights left as the seed made them": listed(self.new),
             "weights without a place in the encoder": _some(self.unused),
+            **({"about the weights": " ".join(self.notes)} if self.notes else {}),
         }
 
     def table(self) -> Group:
@@ -76,6 +79,7 @@ class LoadedWeights:
         lines = [f"{name}: {why}" for name, why in reasons[:10]]
         lines += [f"{len(reasons) - 10} more: see config.json"] if len(reasons) > 10 else []
         lines += [f"not used of the weights: {_some(self.unused)}"] if self.unused else []
+        lines += [f"note: {note}" for note in self.notes]
         title = f"weights from {self.origin}: {self.share:.0%} of the encoder"
         return Group(Text(title), table, *map(Text, lines))
 

@@ -74,8 +74,9 @@ class Classifier(nn.Module):
         if len(kept) == len(levels):
             self.frozen = [self.encoder]
             return
-        own = {m: list(m.parameters(recurse=False)) for m in self.encoder.modules()}
-        self.frozen = [m for m, ps in own.items() if ps and not any(p.requires_grad for p in ps)]
+        inside = {m: list(m.parameters()) for m in self.encoder.modules()}
+        frozen = [m for m, ps in inside.items() if ps and not any(p.requires_grad for p in ps)]
+        self.frozen = list(dict.fromkeys(part for m in frozen for part in m.modules()))  # dropout has no parameters
 
     def train(self, mode: bool = True) -> Self:
         """As always, but frozen layers stay in evaluation mode."""

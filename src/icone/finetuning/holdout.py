@@ -24,14 +24,15 @@ def hold_out(
 ) -> tuple[Rows, Rows, str]:
     """Rows that train and rows that validate, and a sentence on how they were chosen.
 
-    Of a source with a column `split` (`assigned`, one per row), the labelled samples of val validate, if there are any.
+    Of a source that assigns samples to parts (`assigned`, one per row: a column `split`, folders), the labelled samples
+    of val validate, if there are any.
     Else a share of the training rows does: classes in proportion, no group on both sides. A class with one sample
     stays in training. The second part is empty where nothing can be held out, or where that would be too few samples
     to decide anything (without a `fraction` of the user's).
     """
-    own = _assigned_val(partition, assigned)
+    rest, own = _assigned_val(partition, assigned)
     if len(own):
-        return partition.train, own, f"the column split says when to stop: {counted(len(own), 'sample')} of val"
+        return rest, own, f"the data says when to stop: {counted(len(own), 'sample')} of its part val"
     nothing = partition.train, partition.train[:0], "no part is held out to decide when to stop: all epochs are trained"
     if fraction is None and USUAL_FRACTION * len(partition.train) < FEWEST:
         few = f"{counted(len(partition.train), 'label')} {either(len(partition.train), 'is', 'are')} few"
@@ -62,19 +63,25 @@ def hold_out(
     )
 
 
-def _assigned_val(partition: Partition, assigned: Sequence[str] | None) -> Rows:
-    """Labelled rows that a source assigns to val; none of a group that trains or tests."""
+def _assigned_val(partition: Partition, assigned: Sequence[str] | None) -> tuple[Rows, Rows]:
+    """Rows that train, and labelled rows that a source assigns to val; none of a group that trains or tests.
+
+    They are rows that neither train nor test. Where there are none such, they are those of the training rows.
+    """
+    nothing = partition.train, partition.train[:0]
     if assigned is None:
-        return np.array([], dtype=np.int64)
-    used = {*partition.train.tolist(), *partition.test.tolist()}
-    rows = [row for row, part in enumerate(assigned) if part == "val" and partition.labels[row] and row not in used]
-    if partition.task == "classification":
-        known = set(partition.labels[partition.train])
-        rows = [row for row in rows if partition.labels[row] in known]
+        return nothing
+    rows = np.array([row for row, part in enumerate(assigned) if part == "val" and partition.labels[row]], np.int64)
+    outside = np.setdiff1d(rows, [*partition.train, *partition.test])
+    train = np.setdiff1d(partition.train, rows) if not len(outside) else partition.train
+    val = outside if len(outside) else np.intersect1d(rows, partition.train)
+    known = set(partition.labels[train])
+    fits = np.array([partition.task != "classification" or partition.labels[row] in known for row in val], bool)
     if partition.groups is not None:
-        taken = {partition.groups[row] for row in used}
-        rows = [row for row in rows if partition.groups[row] not in taken]
-    return np.array(rows, dtype=np.int64)
+        taken = {partition.groups[row] for row in (*train, *partition.test)}
+        fits &= np.array([partition.groups[row] not in taken for row in val], bool)
+    val = val[fits]
+    return nothing if not len(train) or not len(val) else (np.setdiff1d(partition.train, val), val)
 
 
 def compact(partition: Partition, train: Rows) -> Partition:

@@ -121,6 +121,32 @@ def test_single_images_are_2d(tmp_path: Path) -> None:
     assert "MONOCHROME1" in turned.notes[0]
 
 
+def test_a_volume_is_bright_where_it_is_shown_bright(tmp_path: Path) -> None:
+    uid = generate_uid()
+    tags: dict[str, object] = {"PhotometricInterpretation": "MONOCHROME1"}
+    write_series(tmp_path / "a", uid, changes=dict.fromkeys(range(5), tags))
+    write_series(tmp_path / "b", uid)
+    turned, usual = (open_source(str(tmp_path / name), DataConfig()).read(0) for name in "ab")
+    np.testing.assert_allclose(turned.array, usual.array.max() + usual.array.min() - usual.array)
+    assert "MONOCHROME1" in turned.notes[0]
+
+
+def test_numbers_of_a_palette_are_its_colours(tmp_path: Path) -> None:
+    table = np.random.default_rng(1).integers(0, 65535, (3, 3000)).astype(np.uint16)
+    tags: dict[str, object] = {"PhotometricInterpretation": "PALETTE COLOR"}
+    for name, values in zip(("Red", "Green", "Blue"), table, strict=True):
+        tags[f"{name}PaletteColorLookupTableDescriptor"] = [3000, 0, 16]
+        tags[f"{name}PaletteColorLookupTableData"] = values.tobytes()
+    write_slice(tmp_path / "colour" / "1.dcm", VOLUME[0], **tags)
+    found = open_source(str(tmp_path / "colour"), DataConfig()).read(0)
+    np.testing.assert_array_equal(found.array, table[:, VOLUME[0]])
+    assert found.is_colour
+    tags |= {f"{name}PaletteColorLookupTableData": table[0].tobytes() for name in ("Green", "Blue")}
+    write_slice(tmp_path / "gray" / "1.dcm", VOLUME[0], **tags)
+    gray = open_source(str(tmp_path / "gray"), DataConfig()).read(0)
+    np.testing.assert_array_equal(gray.array, table[:1, VOLUME[0]])
+
+
 def test_slices_without_or_with_equal_positions(tmp_path: Path) -> None:
     uid = generate_uid()
     for name in ("a", "b"):

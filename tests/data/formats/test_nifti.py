@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 
@@ -27,6 +28,14 @@ def test_nifti_is_turned_to_canonical_axes(tmp_path: Path, read_one: ReadOne, wr
     array, spacing, *_ = read_one(tmp_path)
     np.testing.assert_array_equal(array[0], VOLUME.transpose(1, 2, 0)[::-1, :, ::-1])
     assert spacing == (2.0, 3.0, 5.0)
+
+
+@pytest.mark.parametrize(("unit", "step"), [("mm", 5.0), ("micron", 0.005), ("meter", 5000.0), ("unknown", 5.0)])
+def test_nifti_spacing_is_in_millimetres(unit: str, step: float, tmp_path: Path, read_one: ReadOne) -> None:
+    image = nibabel.Nifti1Image(VOLUME, np.diag([5.0, 5.0, 10.0, 1.0]))
+    image.header.set_xyzt_units(unit)
+    nibabel.save(image, tmp_path / "a.nii")
+    assert read_one(tmp_path).spacing == pytest.approx((step, step, 2 * step))
 
 
 def test_nifti_scaling_and_channels(tmp_path: Path, read_one: ReadOne, write_nifti: WriteNifti) -> None:

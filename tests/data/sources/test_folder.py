@@ -276,3 +276,14 @@ def test_many_files_list_quickly(tmp_path: Path) -> None:
     start = time.perf_counter()
     assert len(ids(tmp_path)) == 5000
     assert time.perf_counter() - start < 2
+
+
+def test_a_folder_has_its_own_name_whatever_links_to_it(tmp_path: Path) -> None:
+    """The order in which a file system lists names decided whether ids, and classes, were those of the link."""
+    for name in ("m", "x/y"):
+        (tmp_path / name).mkdir(parents=True)
+        for i in range(2):
+            Image.new("L", (4, 4), i).save(tmp_path / name / f"{i}.png")
+    for link in ("a", "z", "b", "x/q"):
+        (tmp_path / link).symlink_to(tmp_path / ("x/y" if link == "b" else "m"))
+    assert open_source(str(tmp_path), DataConfig()).ids == ("m/0.png", "m/1.png", "x/y/0.png", "x/y/1.png")

@@ -93,23 +93,43 @@ def read_series(files: list[Path]) -> Sample:
         only = _read(files[0])
         found = _read_frames(only) if _frames(only) > 1 else _read_image(only)
         return found._replace(notes=(*found.notes, *notes))
-    return _volume(slices, files, lambda number: _pixels(_read(files[number])))._replace(notes=notes)
+    found = _volume(slices, files, lambda number: _pixels(_read(files[number])))
+    return found._replace(notes=(*found.notes, *notes))
 
 
 def _read_image(file: Any) -> Sample:
     """One file with one frame: colours as they are, gray in the rescaled units, bright where it is shown bright."""
-    pixels: Array = file.pixel_array
+    pixels = _decoded(file)
     rows = file.get("PixelSpacing") or file.get("ImagerPixelSpacing")
     spacing = tuple(map(float, rows)) if rows else None
     if pixels.ndim == 3:
         return Sample(np.moveaxis(pixels, -1, 0), spacing, is_colour=pixels.shape[-1] == 3)
-    gray = _rescaled(file, pixels)
+    return _turned(Sample(_rescaled(file, pixels)[None], spacing), file)
+
+
+def _turned(sample: Sample, file: Any) -> Sample:
+    """Gray values that are bright where they are shown bright."""
     if file.get("PhotometricInterpretation") != "MONOCHROME1":
-        return Sample(gray[None], spacing)
-    return Sample(gray.max() + gray.min() - gray[None], spacing, notes=(TURNED,))
+        return sample
+    array = sample.array
+    return sample._replace(array=array.max() + array.min() - array, notes=(*sample.notes, TURNED))
 
 
 TURNED = "its low values are the bright ones (MONOCHROME1): they are turned around"
+
+
+def _decoded(file: Any) -> Array:
+    """The pixels of a file; where they are numbers of a palette, its colours, or one gray where all of them are."""
+    pixels: Array = file.pixel_array
+    if file.get("PhotometricInterpretation") != PALETTE:
+        return pixels
+    from pydicom.pixels.processing import apply_color_lut
+
+    colours: Array = apply_color_lut(pixels, file)
+    return colours[..., 0] if (colours == colours[..., :1]).all() else colours
+
+
+PALETTE = "PALETTE COLOR"
 
 
 def _volume(slices: list[Any], files: list[Path], pixels: Callable[[int], Array]) -> Sample:
@@ -123,12 +143,12 @@ def _volume(slices: list[Any], files: list[Path], pixels: Callable[[int], Array]
     volume[0] = first
     for place, number in enumerate(order[1:], start=1):
         volume[place] = _rescaled(slices[number], pixels(number))
-    return Sample(volume[None], _spacing(slices[0], heights[order]))
+    return _turned(Sample(volume[None], _spacing(slices[0], heights[order])), slices[0])
 
 
 def _read_frames(file: Any) -> Sample:
     """The frames of one file: by their positions where it says them, else in their order."""
-    pixels: Array = file.pixel_array
+    pixels = _decoded(file)
     if pixels.ndim == 4:
         notes = (UNPLACED.format(len(pixels)),)
         return Sample(np.moveaxis(pixels, -1, 0), is_colour=pixels.shape[-1] == 3, notes=notes)
@@ -138,7 +158,13 @@ def _read_frames(file: Any) -> Sample:
         return _volume(frames, names, pixels.__getitem__)
     volume = np.stack([_rescaled(frame, one) for frame, one in zip(frames, pixels, strict=True)])
     spacing = _spacing(frames[0], np.zeros(1))
-    return Sample(volume[None], spacing, notes=(UNPLACED.format(len(pixels)),))
+    return _turned(Sample(volume[None], spacing, notes=(UNPLACED.format(len(pixels)),)), file)
+
+
+OF_ALL_FRAMES = (
+    "RescaleSlope", "RescaleIntercept", "PixelSpacing", "SliceThickness", "ImageOrientationPatient",
+    "PhotometricInterpretation",
+)  # fmt: skip
 
 
 def _frame(file: Any, number: int) -> Any:
@@ -146,7 +172,7 @@ def _frame(file: Any, number: int) -> Any:
     from pydicom import Dataset
 
     frame = Dataset()
-    for tag in ("RescaleSlope", "RescaleIntercept", "PixelSpacing", "SliceThickness", "ImageOrientationPatient"):
+    for tag in OF_ALL_FRAMES:
         if tag in file:
             setattr(frame, tag, file[tag].value)
     shared, each = (file.get(f"{kind}FunctionalGroupsSequence") for kind in ("Shared", "PerFrame"))
@@ -253,7 +279,7 @@ def _positions(slices: list[Any]) -> tuple[Array, Array]:
 
 
 def _pixels(piece: Any) -> Array:
-    pixels: Array = piece.pixel_array
+    pixels = _decoded(piece)
     if pixels.ndim != 2 and _frames(piece) == 1:
         raise InputError(f"its DICOM slices have shape {pixels.shape}, but only gray slices make a volume")
     return pixels

@@ -16,6 +16,9 @@ from icone.errors import InputError
 DEFLATE_RATIO = 1032
 """No gzip stream grows by more than this when it is decompressed."""
 
+MILLIMETRES = {"meter": 1e3, "micron": 1e-3}
+"""Units of length that a header may name besides millimetres; where it names none, they are millimetres."""
+
 
 def read_nifti(path: Path, axes: str | None = None) -> Sample:
     """A NIfTI volume as (C, X, Y, Z), turned to right, anterior, superior; a fourth axis is channels.
@@ -43,7 +46,8 @@ def read_nifti(path: Path, axes: str | None = None) -> Sample:
         way_out = "; if it is an image, give --axes=XY" if array.ndim == 2 else ""
         raise InputError(f"it has shape {array.shape}, but a volume has three axes, or four with channels{way_out}")
     named = axes or "XYZC"[: array.ndim]
-    steps = dict(zip(named, map(float, image.header.get_zooms()), strict=False))
+    unit = MILLIMETRES.get(image.header.get_xyzt_units()[0], 1.0)
+    steps = {axis: float(step) * unit for axis, step in zip(named, image.header.get_zooms(), strict=False)}
     notes = (FOURTH_AXIS.format(array.shape[-1]),) if axes is None and array.ndim == 4 else ()
     sample = by_axes(array, named, order="XYZ")
     return Sample(sample, spacing_along(steps, spatial_axes(named, "XYZ")), notes=notes)

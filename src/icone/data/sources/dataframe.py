@@ -10,7 +10,7 @@ from typing import Any
 
 from icone.data.labels import GROUP_COLUMNS, LABEL_COLUMNS, SPLITS, read_table
 from icone.data.sources.folder import FilesSource, MissingFile, find_sample
-from icone.data.sources.objects import label_texts
+from icone.data.sources.objects import is_missing, label_texts
 from icone.errors import InputError, printable
 from icone.terminal import counted
 
@@ -30,7 +30,7 @@ class TableSource(FilesSource):
         path_column = next((column for column in PATH_COLUMNS if column in found), None)
         if path_column is None:
             raise InputError(f"{name} needs a column named path; it has: {', '.join(map(str, columns))}")
-        written = [os.fspath(value) if value == value and value is not None else "" for value in found[path_column]]
+        written = ["" if is_missing(value) else os.fspath(value) for value in found[path_column]]
         if "" in written:
             raise InputError(f"row {written.index('') + 1} of {name} has no path")
         ids = label_texts(found["id"]) if "id" in found else [printable(path) for path in written]

@@ -331,14 +331,15 @@ def _format_of(path: Path) -> Format | None:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
-    """All visible files below a folder, by relative path; links are followed, each real folder once.
+    """All visible files below a folder, by relative path; links are followed, each real folder once, by its own name.
 
     A link that leads nowhere is listed as a file, so that reading it says so. What vanishes meanwhile is passed over.
     """
     seen: set[str] = set()
     waiting = [("", folder)]
-    while waiting:
-        prefix, current = waiting.pop()
+    links: list[tuple[str, Path]] = []
+    while waiting or links:
+        prefix, current = waiting.pop() if waiting else links.pop(links.index(min(links)))
         real = os.path.realpath(current)
         if real in seen:
             continue
@@ -349,7 +350,9 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
                     if entry.name.startswith((".", "__MACOSX")):
                         continue
                     if _is_folder(entry) and not _is_store(entry.name):
-                        waiting.append((f"{prefix}{entry.name}/", current / entry.name))
+                        (links if entry.is_symlink() else waiting).append(
+                            (f"{prefix}{entry.name}/", current / entry.name)
+                        )
                     elif _is_store(entry.name) or _is_file(entry):
                         yield prefix + entry.name, current / entry.name
         except FileNotFoundError as error:

@@ -17,7 +17,7 @@ from icone.data.sources.base import Source
 from icone.data.sources.dataframe import TableSource
 from icone.data.sources.objects import label_texts
 from icone.data.sources.tiles import TilesSource
-from icone.data.targets import find_task, join_columns
+from icone.data.targets import find_task, in_one_spelling, join_columns
 from icone.errors import InputError
 from icone.terminal import counted, either
 
@@ -36,6 +36,8 @@ def attach_labels(source: Source, config: DataConfig, labels: Any = None, groups
     if source.labels is None:
         return
     source.task, guess = find_task(source.labels, config.task, several)
+    if source.task == "classification":
+        source.labels = in_one_spelling(source.labels)
     labelled = sum(label is not None for label in source.labels)
     if 0 < labelled < len(source):
         notes.append(

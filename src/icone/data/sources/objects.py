@@ -189,15 +189,27 @@ def _labels_of(data: Any, count: int) -> list[str | None] | None:
 
 
 def label_texts(labels: Any) -> list[str | None]:
-    """Labels of any kind of sequence as texts; None, NaN and "" mean "not labelled".
+    """Labels of any kind of sequence as texts, without spaces around; None, NaN, pandas' NA and "" mean "not labelled".
 
-    >>> label_texts(torch.tensor([1, 0])), label_texts(["a", None, float("nan")])
-    (['1', '0'], ['a', None, None])
+    >>> label_texts(torch.tensor([1, 0])), label_texts(["a ", None, float("nan"), " "])
+    (['1', '0'], ['a', None, None, None])
     """
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    unknown = [value is None or value != value or value == "" for value in values]
-    texts = (str(int(v)) if isinstance(v, float) and v.is_integer() else printable(str(v)) for v in values)
-    return [None if missing else text for missing, text in zip(unknown, texts, strict=True)]
+    return [None if is_missing(value) else _text_of(value) or None for value in values]
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty: NaN and NaT differ from themselves, and pandas' NA does not say whether it does."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
+
+
+def _text_of(value: Any) -> str:
+    value = value.item() if isinstance(value, (Tensor, np.generic)) else value  # scalars in a list
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else printable(str(value).strip())
 
 
 def numbered_ids(count: int) -> list[str]:
