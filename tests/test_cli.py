@@ -54,6 +54,14 @@ def test_pretrain_leaves_a_complete_run(run: Path) -> None:
     assert "2/2 epochs, finished" in repr(Run(run))
 
 
+def test_inspect_sums_up_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert f"Run {run}: icone on" in said.replace("\n", "")
+    assert "2/2 epochs, finished" in said
+    assert "icone evaluate" in said
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz"])
 def test_embed_writes_ids_paths_and_features(run: Path, images: Path, tmp_path: Path, suffix: str) -> None:
     target = tmp_path / f"embeddings{suffix}"

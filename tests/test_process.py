@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from icone.process import busy_cores
+
 PROGRAM = """
 import resource, sys
 from icone.process import keep_freed_memory
@@ -69,3 +71,15 @@ assert (threads, precision) == (torch.get_num_threads(), torch.get_float32_matmu
 
 def test_importing_changes_nothing_in_the_process() -> None:
     subprocess.run([sys.executable, "-c", IMPORTING], check=True)
+
+
+@pytest.mark.parametrize(
+    ("threads", "load", "is_said"), [(2, 8.0, True), (2, 2.0, False), (2, 3.0, False), (1, 8.0, False)]
+)
+def test_busy_cores_are_told(threads: int, load: float, is_said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    found = busy_cores(threads)
+    assert (found is not None) == is_said
+    if found is not None:
+        assert "OMP_NUM_THREADS=1" in found

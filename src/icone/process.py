@@ -11,6 +11,8 @@ import sys
 
 EXTENSIONS: list[str] = []
 """Files and modules that `--import` has loaded into this process."""
+BUSY = 1.5
+"""Load for each core from which on others use it: a training of our own has one at most."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Numbers of two settings of the GNU C library."""
 
@@ -59,6 +61,24 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
+
+
+def busy_cores(threads: int) -> str | None:
+    """What to do where other processes use the cores that so many threads wait for; None where they do not.
+
+    A thread that has finished its part of an operation spins until the others have theirs. Where these have no core to
+    run on, most of the time is lost: at a load of 8 on two cores a step of a small network took 8 to 20 times as long
+    with two threads as with one.
+    """
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if threads < 2 or load <= BUSY * cores:
+        return None
+    return (
+        f"other processes use the cores (load {load:.0f}, {cores} cores), and {threads} threads that wait for one "
+        "another may take many times as long as one: OMP_NUM_THREADS=1 before the command, in Python "
+        "torch.set_num_threads(1)"
+    )
 
 
 def is_launched() -> bool:

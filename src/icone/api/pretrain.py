@@ -39,7 +39,7 @@ from icone.errors import InputError
 from icone.evaluation.live_probe import LiveProbe
 from icone.nn import plain_state_dict
 from icone.outputs import default_folder
-from icone.process import is_launched, is_restarted, is_silent
+from icone.process import busy_cores, is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, free_folder
 from icone.tensor_files import write_tensors
@@ -126,6 +126,8 @@ def pretrain(
         with console.status("building the encoder"):
             parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
+        if device.type == "cpu" and (note := busy_cores(torch.get_num_threads())):
+            say(console, f"note: {note}")
         for text in [] if plan is None else [*plan.sentences(), f"--batch-size=auto is {plan.said}"]:
             say(console, f"plan: {text}")
         with contextlib.ExitStack() as stack:

@@ -72,6 +72,7 @@ class Report(RunDataFlags):
     """Folder that keeps prepared samples, or `off` (default: the user's own, or off if the run was trained so)."""
 
     def run(self, console: Console) -> None:
+        from icone.evaluation.verdict import Verdict
         from icone.outputs import output_of_runs
         from icone.report import report
         from icone.seeds import expand_seeds
@@ -80,6 +81,10 @@ class Report(RunDataFlags):
         out = self.out or (output_of_runs(runs, "report.html") if runs else None)
         replaced = ", in place of the one that was there" if out is not None and out.exists() else ""
         target = report(self.run_folders, **settings_of(self, "run_folders") | {"out": out}, console=console)
+        for run in runs:
+            if not run.is_finetuned and (result := run.result) is not None:
+                headline = Verdict.from_json(result["verdict"]).headline
+                say(console, headline if len(runs) == 1 else f"{run.folder}: {headline}")
         say(console, f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB){replaced}: open it in a browser")
 
 

@@ -55,8 +55,8 @@ class Fetch(Verb):
 class Inspect(ConfigFlags, DataConfig, EncoderConfig):
     """Say what would be understood of a data set, and what was guessed.
 
-    Nothing is trained. With --duplicates: list pairs of samples of a run that are nearly the same, and samples far from
-    all others.
+    Nothing is trained. Of a run folder it says what the run is, and how it ended. With --duplicates: list pairs of
+    samples of a run that are nearly the same, and samples far from all others.
     """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
@@ -82,13 +82,24 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
         if self.data is not None:
             raise InputError("--data says where the data of a run lies: give --duplicates and a run folder too")
         if (Path(self.source) / "config.json").is_file() and (Path(self.source) / "instances.json").is_file():
-            raise InputError(f"{self.source} is a run: give --duplicates to look at its samples, or the data itself")
+            self._sum_up(console)
+            return
         from icone.api.inspect import inspect
 
         settings = settings_of(self, "source", "json", "duplicates", "data", "config")
         found = inspect(self.source, **settings, console=Terminal(quiet=True) if self.json else console)
         if self.json:
             say(console, json.dumps(found, indent=2))
+
+    def _sum_up(self, console: Console) -> None:
+        """Say what a run is, and how it ended."""
+        from icone.api.summaries import pretraining_summary
+        from icone.run import Run
+
+        run = Run.open(self.source)
+        say(console, repr(run).strip("<>"))
+        for line in pretraining_summary(run)[1:] if run.finished else []:
+            say(console, line)
 
     def _list_duplicates(self, console: Console) -> None:
         from icone.api.find_duplicates import duplicate_parts, find_duplicates
