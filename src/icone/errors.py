@@ -165,10 +165,10 @@ def optional(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:  # of MONAI an error of its own, which only the text tells
-        missing = re.search(r"No module named '([^'.]+)", str(error))
-        if missing is None:
+        told = re.search(r"No module named '([^']+)", str(error))
+        if not isinstance(error, ModuleNotFoundError) and told is None:
             raise
-        package = missing[1]
+        package = (error.name or (told[1] if told else "")).partition(".")[0]
         raise InputError(f"{what} needs the package {package}: pip install 'icone[{extra}]'") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import math
 import re
 import shlex
@@ -19,7 +20,8 @@ from safetensors.torch import load_file, save_file
 import icone
 from icone.api import weights
 from icone.api.weights import find_weights, read_weights
-from icone.config import PretrainConfig
+from icone.config import ImageViews, PretrainConfig
+from icone.data import Preparation
 from icone.encoders import build_encoder
 from icone.encoders.regions import layer_depths
 from icone.errors import InputError
@@ -30,6 +32,7 @@ from icone.terminal import Terminal
 from icone.training.optimizer import learning_rates, set_learning_rate
 from icone.training.step import TrainStep
 from icone.views import PlainViews
+from icone.views.image import IMAGENET_MEAN, IMAGENET_STD, ImagePipeline
 
 SETTINGS: dict[str, Any] = {"encoder": "test_resnet", "size": 32, "probe_every": 0, "cache": "off", "batch_size": 4}
 IMAGES = np.random.default_rng(0).integers(0, 255, (8, 3, 32, 32), dtype=np.uint8)
@@ -185,23 +188,61 @@ def test_the_hub_is_asked_for_the_right_file(
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     monkeypatch.setattr(weights, "_is_hub_reachable", lambda: True)
     find_weights(text, encoder)
-    assert asked == [(repository, file)]
+    assert asked == [(repository, file), (repository, "config.json")]
 
 
-@pytest.mark.parametrize(("encoder", "contrast"), [("resnet10t", None), ("vit_tiny_patch16_224", "2.2")])
-def test_weights_that_know_another_normalisation_are_told(
-    encoder: str, contrast: str | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("encoder", ["resnet10t", "vit_tiny_patch16_224", "convnext_atto"])
+def test_weights_of_another_normalisation_compute_what_they_did(
+    encoder: str, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network = build_encoder(encoder, in_channels=3, spatial_dims=2, size=32)
-    content = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    monkeypatch.setattr(weights, "_from_hub", lambda *_: weights.FoundWeights(content, "the Hub"))
+    """timm's ViTs are normalised by 0.5, its ResNets as views are."""
+    torch.manual_seed(0)
+    released = build_encoder(encoder, in_channels=3, spatial_dims=2, size=32).eval()
+    monkeypatch.setattr(weights, "_from_hub", lambda *_: weights.FoundWeights(released.state_dict(), "the Hub"))
     config = PretrainConfig(source="x", encoder=encoder, weights="timm")
-    found = weights.start_from_weights(network, config, in_channels=3)
-    assert bool(found.notes) == (contrast is not None)
-    if contrast is not None:
-        assert "the mean 0.5, 0.5, 0.5 and the standard deviation 0.5, 0.5, 0.5" in found.notes[0]
-        assert f"see {contrast} times the contrast" in found.notes[0]
+    network = build_encoder(encoder, in_channels=channels, spatial_dims=2, size=32).eval()
+    found = weights.start_from_weights(network, config, preparation(channels))
+    is_vit = encoder.startswith("vit")
+    assert bool(found.notes) == is_vit
+    if is_vit:
+        assert "the mean 0.5, 0.5, 0.5 and the standard deviation 0.5, 0.5, 0.5: the first layer" in found.notes[0]
         assert "about the weights" in found.facts()
+    x = torch.rand(2, channels, 32, 32)
+    seen = x.expand(-1, 3, -1, -1) if channels == 1 else x
+    mean, std = ((0.5,) * 3, (0.5,) * 3) if is_vit else (IMAGENET_MEAN, IMAGENET_STD)
+    if channels == 3 or (channels == 1 and is_vit):
+        theirs = released((seen - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None])
+        ours = ImagePipeline(ImageViews(), channels=channels, size=(32, 32)).plain(x)
+        torch.testing.assert_close(network(ours), theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_folder_of_timm_states_its_normalisation(stated: bool, tmp_path: Path) -> None:
+    network = build_encoder("test_vit", in_channels=3, spatial_dims=2, size=32)
+    save_file(network.state_dict(), tmp_path / "model.safetensors")
+    about = {"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}} if stated else {"pretrained_cfg": {"std": 1}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    found = find_weights(str(tmp_path), "test_vit")
+    assert found.normalisation == (((0.5,) * 3, (0.5,) * 3) if stated else None)
+
+
+def test_a_first_layer_that_cannot_be_changed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = build_encoder("resnet10t", in_channels=3, spatial_dims=2, size=32)
+    content = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    other = weights.FoundWeights(content, "elsewhere", ((0.5,) * 3, (0.5,) * 3))
+    monkeypatch.setattr(weights, "find_weights", lambda *_: other)
+    config = PretrainConfig(source="x", encoder="resnet10t", weights="timm")
+    found = weights.start_from_weights(network, config, preparation(3))
+    assert "here these see 2.2 times the contrast" in found.notes[0]
+    assert all(torch.equal(tensor, content[name]) for name, tensor in network.state_dict().items())
+
+
+def preparation(channels: int) -> Preparation:
+    return Preparation(
+        spatial_dims=2, channels=channels, size=(32, 32), fit="stretch", spacing=None, dtype="uint8",
+        low=(0.0,) * channels, high=(255.0,) * channels,
+    )  # fmt: skip
 
 
 def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,8 @@ def test_volumes() -> None:
 
 
 def test_networks_without_patches_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(icone.InputError, match=r"ResNet has no projection of patches .* leave freeze_patch_embed= out"):
+    said = r"ResNet has no projection of patches .* leave freeze_patch_embed=True out"
+    with pytest.raises(icone.InputError, match=said):
         trained(tmp_path / "run", encoder="test_resnet", freeze_patch_embed=True)
     with pytest.raises(icone.InputError, match="Linear has no projection"):
         freeze_patch_embed(nn.Linear(2, 2))

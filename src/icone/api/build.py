@@ -276,7 +276,7 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
         return _adopt_method(given.method, config, len(train), preparation)
     encoder = make_encoder(config, preparation, given)
     if config.weights is not None and not from_state:
-        setattr(encoder, LOADED_WEIGHTS, start_from_weights(encoder, config, preparation.channels))
+        setattr(encoder, LOADED_WEIGHTS, start_from_weights(encoder, config, preparation))
     at_once = min(config.batch_size, config.micro_batch or config.batch_size)
     if config.recipe != "paper":
         encoder = convert_batch_norm(encoder, at_once)

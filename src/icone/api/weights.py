@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pickle
@@ -14,18 +15,20 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
 from icone.config import PretrainConfig
-from icone.encoders.pretrained import LoadedWeights, put_weights
+from icone.data import Preparation
+from icone.encoders.pretrained import LoadedWeights, Statistics, for_channels, put_weights, renormalise
 from icone.encoders.registry import timm_name
 from icone.errors import InputError, one_line
 from icone.run import Run
 from icone.training.context import kept_random_state
 from icone.validation import meant_path, user_path
-from icone.views.image import IMAGENET_MEAN, IMAGENET_STD
+from icone.views.image import normalisation
 
 HUB = "hf-hub:"
 RUN_ORIGIN = "the run "
@@ -46,30 +49,37 @@ class FoundWeights(NamedTuple):
 
     content: Mapping[str, Any]
     origin: str
-    normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    normalisation: Statistics | None = None
     """Mean and standard deviation by which the samples were normalised that they were trained on, where it is known."""
 
 
-def start_from_weights(encoder: nn.Module, config: PretrainConfig, in_channels: int) -> LoadedWeights:
-    """Put the weights of a configuration into its encoder; random numbers stay as they were."""
+def start_from_weights(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> LoadedWeights:
+    """Put the weights of a configuration into its encoder; random numbers stay as they were.
+
+    Weights that were trained on samples normalised otherwise than views are here get another first layer, which
+    computes of our samples what theirs computed of the same samples.
+    """
     assert config.weights is not None
     with kept_random_state(torch.device("cpu")):
         found = find_weights(config.weights, config.encoder)
-        loaded = put_weights(encoder, found.content, origin=found.origin, in_channels=in_channels)
-        return dataclasses.replace(loaded, notes=_normalisation_notes(found))
-
-
-def _normalisation_notes(found: FoundWeights) -> list[str]:
-    """A sentence where weights were trained on samples that were normalised otherwise than views are here."""
-    if found.normalisation is None or found.normalisation == (IMAGENET_MEAN, IMAGENET_STD):
-        return []
-    mean, std = (", ".join(f"{value:g}" for value in values) for values in found.normalisation)
-    ours = sum(IMAGENET_STD) / sum(found.normalisation[1])
-    return [
-        f"these weights were trained on samples normalised by the mean {mean} and the standard deviation {std}. Here "
-        f"those of ImageNet are used, so that the weights see {1 / ours:.2g} times the contrast. Training adapts them, "
-        "and the encoder before training is measured so"
-    ]
+        channels = preparation.channels
+        loaded = put_weights(encoder, found.content, origin=found.origin, in_channels=channels)
+        if found.normalisation is None:
+            return loaded
+        theirs = for_channels(found.normalisation, channels, is_rgb=preparation.is_rgb)
+        ours = normalisation(channels, is_rgb=preparation.is_rgb)
+        if np.allclose(theirs, ours, atol=1e-3):
+            return loaded
+        mean, std = (", ".join(f"{value:g}" for value in values) for values in found.normalisation)
+        about = f"these weights were trained on samples normalised by the mean {mean} and the standard deviation {std}"
+        then = "the first layer has been changed so that it computes the same of samples normalised as here"
+        if not renormalise(encoder, channels, theirs, ours):
+            then = (
+                f"here these see {np.mean(theirs[1]) / np.mean(ours[1]):.2g} times the contrast. The first layer has "
+                "no bias or pads its input, so that it cannot be changed to make up for that. Training adapts it, and "
+                "the encoder before training is measured so"
+            )
+        return dataclasses.replace(loaded, notes=[f"{about}: {then}"])
 
 
 def find_weights(weights: str, encoder: str) -> FoundWeights:
@@ -130,7 +140,11 @@ def _from_hub(repository: str, names: tuple[str, ...]) -> FoundWeights:
             if isinstance(error, EntryNotFoundError) and (offline or not isinstance(error, LocalEntryNotFoundError)):
                 continue
             raise _not_downloaded(file, name, one_line(error)) from error
-        return FoundWeights(read_weights(Path(path)), f"{HUB}{repository} ({file})")
+        stated = None
+        with contextlib.suppress(Exception):  # there may be none, and the weights are what counts
+            stated = hf_hub_download(name, "config.json", revision=revision or None, local_files_only=offline)
+        statistics = None if stated is None else _stated_normalisation(Path(stated))
+        return FoundWeights(read_weights(Path(path)), f"{HUB}{repository} ({file})", statistics)
     if offline:
         raise _not_downloaded(names[0], name, "there is no network, and no copy from before")
     raise InputError(f"{HUB}{repository} has no file {' or '.join(names)}: download its weights and give the file")
@@ -171,7 +185,17 @@ def _from_folder(folder: Path) -> FoundWeights:
         found = f"has {len(files)} files with weights" if files else f"has no file {', '.join(SUFFIXES)}"
         name = shlex.quote(str(folder))
         raise InputError(f"--weights={name}: the folder is no run and {found}: give the file itself")
-    return FoundWeights(read_weights(files[0]), str(files[0]))
+    return FoundWeights(read_weights(files[0]), str(files[0]), _stated_normalisation(folder / "config.json"))
+
+
+def _stated_normalisation(config: Path) -> Statistics | None:
+    """Mean and standard deviation that a config.json of timm names."""
+    try:
+        about = json.loads(config.read_text(encoding="utf-8"))["pretrained_cfg"]
+        mean, std = (tuple(map(float, about[name])) for name in ("mean", "std"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return (mean, std) if len(mean) == len(std) and all(value > 0 for value in std) else None
 
 
 def read_weights(path: Path) -> Mapping[str, Any]:

@@ -25,6 +25,8 @@ LOADED_WEIGHTS = "icone_loaded_weights"
 """The attribute of an encoder that says what became of the weights that it was given."""
 SMALLEST_SHARE = 0.1
 """Of the encoder's numbers that must fit. In an encoder of another width a few counters and biases fit by chance."""
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of every channel."""
 POSITIONS = ("pos_embed", "position_embeddings")
 """How names of learned position embeddings (1, prefix + positions, channels) end, in timm and in MONAI."""
 
@@ -227,6 +229,37 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
         return weight.sum(1, keepdim=True)
     order = torch.arange(channels) % before
     return weight[:, order] * (before / channels)
+
+
+def for_channels(statistics: Statistics, channels: int, *, is_rgb: bool) -> Statistics:
+    """Mean and standard deviation of so many channels: of colours their own, of others the mean over the colours.
+
+    >>> for_channels(((0.25, 0.5, 0.75), (0.5, 0.5, 0.5)), 2, is_rgb=False)
+    ((0.5, 0.5), (0.5, 0.5))
+    """
+    if is_rgb and channels == len(statistics[0]):
+        return statistics
+    mean, std = (math.fsum(values) / len(values) for values in statistics)
+    return (mean,) * channels, (std,) * channels
+
+
+@torch.no_grad()
+def renormalise(network: nn.Module, channels: int, theirs: Statistics, ours: Statistics) -> bool:
+    """Let a network compute of samples (x − m)/s, `ours`, what it computed of (x − m′)/s′, `theirs`; whether it can.
+
+    The first convolution W, b becomes W·s/s′ and b + Σ W·(m − m′)/s′, by channel. That is exact where the convolution
+    has a bias, and does not pad its input with zeros, which mean something else then.
+    """
+    first = next((layer for layer in network.modules() if isinstance(layer, nn.Conv2d)), None)
+    if first is None or first.in_channels != channels or first.groups != 1:
+        return False
+    if first.bias is None or isinstance(first.padding, str) or any(first.padding):
+        return False
+    (m2, s2), (m1, s1) = ([torch.tensor(values, dtype=torch.float64) for values in pair] for pair in (theirs, ours))
+    weight = first.weight.double()
+    first.bias.add_((weight.sum(dim=(2, 3)) * ((m1 - m2) / s2)).sum(1).to(first.bias.dtype))
+    first.weight.copy_(weight * (s1 / s2)[:, None, None])
+    return True
 
 
 def adapt_positions(embedding: Tensor, prefix: int, grid: tuple[int, ...]) -> Tensor | None:

@@ -64,6 +64,13 @@ class ImageParameters(NamedTuple):
     """Brightness and contrast factor of every channel, (N, 2, C), where the channels are no colours."""
 
 
+def normalisation(channels: int, *, is_rgb: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation by which every channel of a view is normalised."""
+    if is_rgb and channels == 3:
+        return IMAGENET_MEAN, IMAGENET_STD
+    return (GRAY_MEAN,) * channels, (GRAY_STD,) * channels
+
+
 class ImagePipeline(Views):
     """Crop, flips, colour jitter, grayscale, blur and normalisation of (N, C, H, W) images.
 
@@ -201,13 +208,9 @@ class ImagePipeline(Views):
         self.blur = GaussianBlur(self.size, config.blur_kernel) if blurs else None
 
     def _plan_normalisation(self) -> None:
-        rgb = self.is_rgb
-        statistics = {
-            "mean": IMAGENET_MEAN if rgb else (GRAY_MEAN,) * self.channels,
-            "std": IMAGENET_STD if rgb else (GRAY_STD,) * self.channels,
-        }
-        self._include("normalise", statistics)
-        mean, std = torch.tensor(statistics["mean"]), torch.tensor(statistics["std"])
+        means, stds = normalisation(self.channels, is_rgb=self.is_rgb)
+        self._include("normalise", {"mean": means, "std": stds})
+        mean, std = torch.tensor(means), torch.tensor(stds)
         self._constant("mean", mean[:, None, None])
         self._constant("std", std[:, None, None])
         self._constant("offset", (-mean / std)[:, None])
