@@ -242,3 +242,14 @@ def test_near_duplicates_and_outliers(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == found
     assert main(["inspect", str(run.folder), "--duplicates", "--size", "64"]) == 2
     assert "leave out --size" in capsys.readouterr().err
+
+
+def test_cross_validation_of_the_guide(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "labels.md").read_text(encoding="utf-8")
+    code = guide.partition("## A few dozen labels")[2].partition("```python\n")[2].partition("```")[0]
+    pd.DataFrame({"id": IDS[:30], "label": CLASSES[:30]}).to_csv(tmp_path / "labels.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"icone": icone, "run": run}
+    exec(code, names)
+    assert names["table"]["id"].tolist() == IDS[:30]
+    assert (names["said"] == CLASSES[:30]).mean() > 0.6
