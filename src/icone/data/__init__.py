@@ -2,12 +2,13 @@
 
 from icone.data.cache import cache_folder
 from icone.data.dataset import Dataset
+from icone.data.draw import EarlierSplit
 from icone.data.formats.base import Format, Header, Sample
 from icone.data.formats.registry import register_format
 from icone.data.identity import DIGEST_VERSION, DigestMemory, InstanceChange, compare_instances, file_digest
 from icone.data.inspection import Facts, Inspection, Problem, inspect_source
 from icone.data.labels import read_labels
-from icone.data.load import Data, EarlierSplit, check_outside, inspect_data, load_data, load_for_inference
+from icone.data.load import Data, check_outside, inspect_data, load_data, load_for_inference
 from icone.data.loader import Batch, Loader, larger_last_batch, where_samples_are
 from icone.data.prepare import Preparation
 from icone.data.sources.base import Source

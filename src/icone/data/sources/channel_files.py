@@ -15,7 +15,8 @@ from icone.data.formats.base import colour_by_names
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.sources.base import Sample
-from icone.data.sources.folder import FolderFiles, FoundSample, Patterns, find_samples
+from icone.data.sources.folder import FolderFiles
+from icone.data.sources.found_files import FoundSample, Patterns, find_samples
 from icone.errors import InputError
 from icone.terminal import counted, either
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from icone.data.labels import GROUP_COLUMNS, LABEL_COLUMNS, SPLITS, read_table
-from icone.data.sources.folder import FilesSource, MissingFile, find_sample
+from icone.data.sources.folder import FilesSource
+from icone.data.sources.found_files import MissingFile, find_sample
 from icone.data.sources.objects import is_missing, label_texts
 from icone.errors import InputError, printable
 from icone.terminal import counted

@@ -16,7 +16,8 @@ from icone.data.sources.array_file import SUFFIXES, ArraySource
 from icone.data.sources.base import Source
 from icone.data.sources.channel_files import ChannelFilesSource
 from icone.data.sources.dataframe import open_csv, open_frame
-from icone.data.sources.folder import FilesSource, FolderFiles, FolderSource, Patterns, open_paths
+from icone.data.sources.folder import FilesSource, FolderFiles, FolderSource, open_paths
+from icone.data.sources.found_files import Patterns
 from icone.data.sources.labelling import attach_labels
 from icone.data.sources.medmnist import open_medmnist
 from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of_type, is_dataset

@@ -21,7 +21,7 @@ from icone.data.identity import DigestMemory, content_digest
 from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.memory import check_fits
 from icone.data.sources.base import Counted, Sample, Source, uncounted
-from icone.data.sources.folder import FoundSample, Patterns, find_sample, find_samples
+from icone.data.sources.found_files import FoundSample, Patterns, find_sample, find_samples
 from icone.errors import InputError, one_line
 from icone.validation import user_path
 
