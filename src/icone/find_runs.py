@@ -82,7 +82,8 @@ def no_run(folder: Path | None, problem: str, wanted: Wanted = is_pretrained) ->
     inside = [] if folder is None else runs_in(folder, wanted)
     beside = [] if folder is None or inside else runs_in(folder.parent, wanted, levels=1)
     found = inside or beside or runs_in(USUAL, wanted)
-    by_name = {path.name: path for path in reversed(found)}
+    tuned = [] if folder is None or inside else runs_in(folder.parent, is_finetuned, levels=1)
+    by_name = {path.name: path for path in (*tuned, *reversed(found))}
     meant = [] if folder is None or inside else nearest_names(folder.name, by_name, most=1)
     if meant:
         text = f"{problem}; did you mean {by_name[meant[0]]}?"

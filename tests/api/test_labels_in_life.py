@@ -253,3 +253,11 @@ def test_cross_validation_of_the_guide(run: Run, tmp_path: Path, monkeypatch: py
     exec(code, names)
     assert names["table"]["id"].tolist() == IDS[:30]
     assert (names["said"] == CLASSES[:30]).mean() > 0.6
+
+
+def test_a_result_with_labels_does_not_go_without_a_word(run: Run) -> None:
+    evaluate(run, labels=CLASSES)
+    told = Terminal(file=io.StringIO())
+    icone.evaluate(run, geometry_instances=0, device="cpu", console=told)
+    assert isinstance(told.file, io.StringIO)
+    assert "takes the place of a result with 60 labels" in told.file.getvalue().replace("\n", " ")

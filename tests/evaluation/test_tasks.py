@@ -99,6 +99,13 @@ def test_intervals_are_seeded_and_exact_where_nothing_varies() -> None:
     assert recall_interval(support, support) == (1.0, 1.0)
 
 
+def test_a_rare_class_that_is_always_wrong_lifts_no_interval() -> None:
+    """Draws from all samples missed the one sample of the first class, and the mean over the others was 1."""
+    assert recall_interval(np.array([0, 11]), np.array([1, 11])) == (0.5, 0.5)
+    low, high = recall_interval(np.array([0, 8]), np.array([1, 11]))
+    assert 0.2 < low < 8 / 22 < high <= 0.5
+
+
 @pytest.mark.slow
 def test_the_error_of_a_regression_covers_its_difference() -> None:
     """Two encoders that are equally good: the difference lies within two errors in most of 200 test sets."""

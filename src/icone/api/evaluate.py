@@ -142,6 +142,13 @@ def evaluate(
         **_tested(probes["trained"], samples.partition),
     }
     before: dict[str, Any] = {"untrained": features["untrained"]} if untrained else {}
+    earlier = run.result or {"data": {}}
+    if samples.partition is None and earlier["data"].get("test"):
+        say(
+            console,
+            f"note: this takes the place of a result with {counted(earlier['data']['labelled'], 'label')} in "
+            f"{run.result_file}; give the labels again to have probes there",
+        )
     with run.locked():
         with replacing(run.features_file) as temporary, temporary.open("wb") as file:
             np.savez_compressed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,6 +37,9 @@ from icone.tensor_files import write_tensors
 from icone.terminal import Terminal
 from icone.validation import check_arguments, check_folder
 
+USUAL_TEST = 0.2
+"""Share of the labelled samples that tests, where nothing else is said."""
+
 
 @check_arguments
 def finetune(
@@ -50,7 +54,7 @@ def finetune(
     test: Any = None,
     test_labels: Any = None,
     official_test: bool = False,
-    test_fraction: float = 0.2,
+    test_fraction: float = USUAL_TEST,
     scratch: bool = True,
     encoder: nn.Module | None = None,
     views: Any = None,
@@ -89,7 +93,11 @@ def finetune(
             run, changed, given_data, official_test, test_fraction, console, finetunes=True
         )  # fmt: skip
         parts = choose_parts(samples, config, run.config.split_seed)
-        record = _record(run, config, parts, scratch)
+        where = {
+            "labels": labels, "label_column": label_column, "group_column": group_column, "test": test,
+            "test_labels": test_labels, "task": None if task == "auto" else task, "data": data,
+        }  # fmt: skip
+        record = _record(run, config, parts, scratch) | {"given": _given_words(where, official_test, test_fraction)}
         with Run(folder).locked():
             if _begin(folder, record, resume):
                 return load_classifier(folder, device, encoder=encoder, views=views)
@@ -134,6 +142,17 @@ def _record(run: Run, config: FinetuneConfig, parts: Parts, scratch: bool) -> di
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
     }
+
+
+def _given_words(where: dict[str, Any], official_test: bool, test_fraction: float) -> list[str]:
+    """The flags that say which data and labels were used; what was a Python object is left out."""
+    words = ["--official-test"] if official_test else []
+    words += [] if test_fraction == USUAL_TEST else ["--test-fraction", str(test_fraction)]
+    for name, value in where.items():
+        texts = [value] if isinstance(value, (str, os.PathLike)) else value if isinstance(value, tuple) else []
+        if texts:
+            words += [f"--{name.replace('_', '-')}", *map(os.fspath, texts)]
+    return words
 
 
 def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:

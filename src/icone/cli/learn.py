@@ -17,6 +17,7 @@ from rich.console import Console
 from icone.cli.flags import ConfigFlags, LabelFlags, Verb, settings_of
 from icone.config import DataConfig, EncoderConfig, FinetuneConfig, PretrainConfig
 from icone.errors import InputError
+from icone.find_runs import is_finetuned, is_pretrained
 from icone.terminal import Terminal, say
 
 
@@ -81,7 +82,7 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
             return
         if self.data is not None:
             raise InputError("--data says where the data of a run lies: give --duplicates and a run folder too")
-        if (Path(self.source) / "config.json").is_file() and (Path(self.source) / "instances.json").is_file():
+        if is_pretrained(Path(self.source)) or is_finetuned(Path(self.source)):
             self._sum_up(console)
             return
         from icone.api.inspect import inspect
@@ -92,14 +93,27 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
             say(console, json.dumps(found, indent=2))
 
     def _sum_up(self, console: Console) -> None:
-        """Say what a run is, and how it ended."""
-        from icone.api.summaries import pretraining_summary
+        """Say what a run is, how it ended, and what was measured about it."""
+        from icone.api.summaries import finetune_parts, pretraining_summary
+        from icone.readable import show
+        from icone.report.notebook import evaluation_parts
         from icone.run import Run
 
+        if self.json:
+            raise InputError("--json is for data: what is known of a run is in its config.json and result.json")
+        if is_finetuned(Path(self.source)):
+            run = Run(self.source)
+            say(console, f"{run.folder} holds a fine-tuned network (icone predict {run.folder} NEW_SAMPLES)")
+            show(console, finetune_parts(run.read_json("result.json")) if run.result_file.is_file() else [])
+            return
         run = Run.open(self.source)
         say(console, repr(run).strip("<>"))
-        for line in pretraining_summary(run)[1:] if run.finished else []:
+        summary = pretraining_summary(run)[1:] if run.finished else []
+        result = run.result
+        for line in summary if result is None else summary[:2]:  # time and loss; what the live probe saw is out of date
             say(console, line)
+        if result is not None:
+            show(console, evaluation_parts(result))
 
     def _list_duplicates(self, console: Console) -> None:
         from icone.api.find_duplicates import duplicate_parts, find_duplicates

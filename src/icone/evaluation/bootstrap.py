@@ -23,19 +23,15 @@ Interval = tuple[float, float]
 def recall_interval(right: npt.NDArray[np.int64], support: npt.NDArray[np.int64]) -> Interval:
     """The interval of the balanced accuracy, from test samples that are right and all test samples, by class (C,).
 
-    A draw of n samples is a draw from the 2C kinds (class, right or wrong), so all draws are one multinomial matrix,
-    whatever n is. A class that a draw misses does not count in it.
+    Every class is drawn again by itself, with as many samples as it has (a stratified bootstrap), so its hits are
+    binomial. Draws from all samples miss a rare class now and then, and the mean over the others is another score.
 
     >>> recall_interval(np.array([5, 5]), np.array([5, 5]))
     (1.0, 1.0)
     """
-    total = int(support.sum())
-    kinds = np.concatenate([right, support - right])
-    drawn = np.random.default_rng(SEED).multinomial(total, kinds / total, size=DRAWS)
-    hits, misses = np.split(drawn, 2, axis=1)
-    counts = hits + misses
-    recalls = np.divide(hits, counts, out=np.zeros(hits.shape), where=counts > 0)
-    return percentiles(recalls.sum(axis=1) / (counts > 0).sum(axis=1))
+    right, support = right[support > 0], support[support > 0]
+    hits = np.random.default_rng(SEED).binomial(support, right / support, size=(DRAWS, len(support)))
+    return percentiles((hits / support).mean(axis=1))
 
 
 def score_interval(score: Callable[[npt.NDArray[np.int64]], float | None], samples: int) -> Interval | None:

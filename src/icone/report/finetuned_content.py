@@ -87,14 +87,15 @@ def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
 def _provenance(run: Run, record: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """What reproduces the fine-tuning: the run that it came from, settings, versions, and the command."""
     settings, usual = record["settings"], {**dataclasses.asdict(FinetuneConfig()), "scratch": True}
-    words = ["icone", "finetune", record["run"], "--out", str(free_folder(run.folder))]
+    given = record.get("given", [])
+    words = ["icone", "finetune", record["run"], *given, "--out", str(free_folder(run.folder))]
     for key, value in settings.items():
         if value != usual.get(key):
             words += ["--no-scratch"] if key == "scratch" else [f"--{key.replace('_', '-')}", str(value)]
     counts = {f"{part} samples": str(len(ids)) for part, ids in record["parts"].items()}
     return {
         "command": shlex.join(words),
-        "help": "This command, with the labels, repeats the fine-tuning:",
+        "help": f"This command{'' if '--labels' in given else ', with its labels,'} repeats the fine-tuning:",
         "fingerprint": None,
         "facts": {
             "pretrained run": record["run"],
