@@ -137,6 +137,14 @@ def test_raw_samples_with_nan_are_refused(value: float, dtype: str) -> None:
         plain(dtype=dtype).batch(samples)
 
 
+def test_values_in_another_unit_are_told() -> None:
+    samples = RNG.uniform(0, 1, (3, 1, 8, 8)).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"the samples reach 0\.9.*, and those of the training 255: give raw values"):
+        plain().batch(samples)
+    plain(low=0.0, high=1.0).batch(samples)
+    plain().batch((255 * samples).astype(np.uint8))
+
+
 def test_batch_and_sample_agree() -> None:
     array = RNG.normal(size=(2, 3, 9, 11)).astype(np.float32)
     prepare = plain(channels=3, low=-1.0, high=2.0, dtype="float32", fit="pad")

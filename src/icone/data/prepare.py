@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,6 +26,8 @@ MIN_CONTRAST = 0.1
 """Below this the samples share no unit, like MRI scans of many sites, and each is scaled by itself."""
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in gray (ITU-R BT.601)."""
+FAR_ABOVE = 16
+"""Where the values of the training reach beyond this, values up to 1 are of another unit."""
 VALUES_AT_ONCE = 2**24
 """Pixels or voxels of all channels that pass through an encoder at a time without gradients: 64 volumes of 64³, one of
 256³."""
@@ -115,9 +118,22 @@ class Preparation:
                 "them, for example by numpy.nan_to_num, or leave these samples out"
             )
         rows = self._spacings(spacing, len(x))
+        self._warn_of_unit(x)
         if len(set(rows)) == 1:
             return self._prepare(x, rows[0])
         return torch.cat([self._prepare(one[None], row) for one, row in zip(x, rows, strict=True)])
+
+    def _warn_of_unit(self, x: Tensor) -> None:
+        """Warn of samples in [0, 1] where those of the training reached far beyond: they would all become black."""
+        if self.high is None or self.low is None or self.spatial_dims == 0:
+            return
+        largest = float(x.max())
+        if 0 < largest <= 1 and min(self.low) >= 0 and min(self.high) > FAR_ABOVE:
+            warnings.warn(
+                f"the samples reach {largest:g}, and those of the training {max(self.high):g}: give raw values, as the "
+                "files hold them, not values in [0, 1]",
+                stacklevel=3,
+            )
 
     def _prepare(self, x: Tensor, spacing: tuple[float, ...] | None) -> Tensor:
         """Samples (B, C, *spatial) of one size and one spacing, prepared."""
