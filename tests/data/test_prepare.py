@@ -260,7 +260,7 @@ def test_a_batch_takes_one_spacing_or_one_per_sample() -> None:
 
 @pytest.mark.parametrize("spacing", [None, [None, None]])
 def test_a_missing_spacing_is_refused_with_the_way_out(spacing: Any) -> None:
-    array = np.ones((2, 1, 4, 4, 4), np.float32)
+    array = np.full((2, 1, 4, 4, 4), 100, np.float32)
     settings = {"spatial_dims": 3, "size": (8, 8, 8), "fit": "pad"}
     assert plain(**settings).batch(array, spacing).shape == (2, 1, 8, 8, 8)
     with pytest.raises(InputError, match=r"spacing=\(…, …, …\), millimetres .* icone.data.read_sample\(path\)"):
