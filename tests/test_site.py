@@ -115,7 +115,8 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / part).mkdir()
         for i, name in enumerate(names):
             np.save(folder / part / name, rng.integers(0, 120, (16, 16, 16)).astype(np.uint8) + np.uint8(100 * (i % 2)))
-    (folder / "other.csv").write_text("id,label\n" + "".join(f"{name},{i % 2}\n" for i, name in enumerate(names)))
+    for table in ("labels.csv", "other.csv"):
+        (folder / table).write_text("id,label\n" + "".join(f"{name},{i % 2}\n" for i, name in enumerate(names)))
     run = icone.pretrain(folder / "scans", encoder="resnet10_3d", width=0.25, out=folder / "runs" / "scans", **QUICK)
     icone.finetune(run, labels=folder / "other.csv", epochs=1, scratch=False, out=folder / "runs" / "scans-grade")
     return folder
@@ -143,11 +144,13 @@ def test_the_python_of_the_guides(page: str, scans: Path, tmp_path: Path, monkey
     }
     monkeypatch.setattr(icone, "evaluate", partial(icone.evaluate, geometry_instances=8))
     monkeypatch.setattr(icone, "finetune", partial(icone.finetune, scratch=False, out=Path("runs/tuned")))
-    (code,) = blocks(page, "python")
+    code = "\n".join(blocks(page, "python"))
     if page == "weights-and-export.md":  # the run must have the encoder of that network
         icone.pretrain(scans / "scans", encoder="monai:SegResNet", out=tmp_path / "runs" / "scans", **QUICK)
         monkeypatch.chdir(tmp_path)
     exec(code.replace("epochs=30", "epochs=1").replace('device="cuda"', 'device="cpu"'), names)
+    if page == "labels.md":  # cross-validation, of volumes that are bright or dark
+        assert (names["said"] == names["table"]["label"]).mean() > 0.8
     if page == "fine-tuning.md":
         assert len(names["table"]) == 16
         assert names["probabilities"].shape == (1, 2)

@@ -244,17 +244,6 @@ def test_near_duplicates_and_outliers(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "leave out --size" in capsys.readouterr().err
 
 
-def test_cross_validation_of_the_guide(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "labels.md").read_text(encoding="utf-8")
-    code = guide.partition("## A few dozen labels")[2].partition("```python\n")[2].partition("```")[0]
-    pd.DataFrame({"id": IDS[:30], "label": CLASSES[:30]}).to_csv(tmp_path / "labels.csv", index=False)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"icone": icone, "run": run}
-    exec(code, names)
-    assert names["table"]["id"].tolist() == IDS[:30]
-    assert (names["said"] == CLASSES[:30]).mean() > 0.6
-
-
 def test_a_result_with_labels_does_not_go_without_a_word(run: Run) -> None:
     evaluate(run, labels=CLASSES)
     told = Terminal(file=io.StringIO())
