@@ -44,6 +44,7 @@ def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_volumes() -> None:
+    pytest.importorskip("monai")
     encoder = build_encoder("monai:ViT", in_channels=1, spatial_dims=3, size=32, width=0.125)
     freeze_patch_embed(encoder)
     frozen = {name for name, parameter in encoder.named_parameters() if not parameter.requires_grad}
