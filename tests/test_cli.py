@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,22 @@ def test_inspect_sums_up_a_run(run: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"Run {run}: icone on" in said.replace("\n", "")
     assert "2/2 epochs, finished" in said
     assert "icone evaluate" in said
+
+
+def test_inspect_says_what_was_measured(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    tuned, labels = tmp_path / "tuned", ["--labels", str(images / "labels.csv"), "--data", str(images / "images")]
+    assert main(["evaluate", str(tmp_path / "run"), *labels]) == 0
+    assert main(["finetune", str(tmp_path / "run"), *labels, "--epochs", "1", "--no-scratch", "--out", str(tuned)]) == 0
+    assert json.loads((tuned / "config.json").read_text())["given"] == labels
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "run")]) == 0
+    assert "Linear probe: " in capsys.readouterr().out
+    assert main(["inspect", str(tuned)]) == 0
+    assert "Fine-tuned is " in capsys.readouterr().out
+    assert main(["inspect", str(tuned), "--json"]) == 2
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz"])

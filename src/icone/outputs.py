@@ -13,7 +13,7 @@ from icone.seeds import group_seeds, seed_folders
 NAMED = 4
 """Runs that the name of a file about several of them names; of more it names the first, and counts the others."""
 _TABLE = r"(embeddings|predictions|features|feature-maps)(-.+)?\.(parquet|csv|zarr|png|npz)"
-_OUTPUT = re.compile(rf"report\.html|figures|encoder-\w+(\.\w+)*|(?!features\.npz){_TABLE}")
+_OUTPUT = re.compile(rf"report\.html|figures|(encoder|classifier)-\w+(\.\w+)*|(?!features\.npz){_TABLE}")
 """What verbs write; features.npz is a file of the run itself."""
 
 

@@ -230,7 +230,8 @@ def test_a_fine_tuned_network_answers_as_predict_does(
         runs[2], images, labels=labels[task], task=task, epochs=1, val_fraction=0, test_fraction=0.5, scratch=False,
         lr=0.1, device="cpu", out=tmp_path / "tuned",
     )  # fmt: skip
-    target = icone.export(tmp_path / "tuned", kind, tmp_path / f"whole{EXPORTS[kind].suffix}")
+    target = icone.export(icone.Run(tmp_path / "tuned"), kind)
+    assert target == tmp_path / "tuned" / f"classifier-{kind}{EXPORTS[kind].suffix}"
     answers = tuned(images).numpy().reshape(len(images), -1)
     np.testing.assert_allclose(icone.from_export(target)(images).numpy(), answers, rtol=1e-4, atol=1e-4)
     said = json.loads(Path(f"{target}.json").read_text())["output"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -142,13 +143,8 @@ def evaluate(
         **_tested(probes["trained"], samples.partition),
     }
     before: dict[str, Any] = {"untrained": features["untrained"]} if untrained else {}
-    earlier = run.result or {"data": {}}
-    if samples.partition is None and earlier["data"].get("test"):
-        say(
-            console,
-            f"note: this takes the place of a result with {counted(earlier['data']['labelled'], 'label')} in "
-            f"{run.result_file}; give the labels again to have probes there",
-        )
+    if samples.partition is None:
+        _note_lost_labels(run, console)
     with run.locked():
         with replacing(run.features_file) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
@@ -163,6 +159,15 @@ def evaluate(
         write_json(run.result_file, result)
         forget_finished(run)
     return Readable(all_in_user_terms(result), evaluation_parts)  # the file keeps the flags, for whoever opens it
+
+
+def _note_lost_labels(run: Run, console: Console) -> None:
+    """Say that a result with probes is replaced by one without; a damaged one is replaced in silence."""
+    with contextlib.suppress(InputError):
+        if (result := run.result) is not None and result["data"].get("test"):
+            labels = counted(result["data"]["labelled"], "label")
+            way_out = "give the labels again to have probes there"
+            say(console, f"note: this takes the place of a result with {labels} in {run.result_file}; {way_out}")
 
 
 def _tested(probes: dict[str, Result], partition: Partition | None) -> dict[str, dict[str, Any]]:

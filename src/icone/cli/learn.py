@@ -94,16 +94,17 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
 
     def _sum_up(self, console: Console) -> None:
         """Say what a run is, how it ended, and what was measured about it."""
+        from icone.api.evaluate import evaluation_parts
         from icone.api.summaries import finetune_parts, pretraining_summary
         from icone.readable import show
-        from icone.report.notebook import evaluation_parts
         from icone.run import Run
 
         if self.json:
             raise InputError("--json is for data: what is known of a run is in its config.json and result.json")
         if is_finetuned(Path(self.source)):
             run = Run(self.source)
-            say(console, f"{run.folder} holds a fine-tuned network (icone predict {run.folder} NEW_SAMPLES)")
+            command = shlex.join(["icone", "predict", str(run.folder)])
+            say(console, f"{run.folder} holds a fine-tuned network ({command} NEW_SAMPLES)")
             show(console, finetune_parts(run.read_json("result.json")) if run.result_file.is_file() else [])
             return
         run = Run.open(self.source)

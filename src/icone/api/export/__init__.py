@@ -21,6 +21,7 @@ from icone.api.weights import read_weights
 from icone.encoders.pretrained import put_weights
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder
+from icone.find_runs import is_finetuned
 from icone.run import Run, refuse_own_file
 from icone.validation import check_arguments, check_target
 
@@ -89,8 +90,9 @@ def export(
 
 def _begin(run: str | Path | Run | FineTuned, format: str, licence: str, encoder: nn.Module | None) -> Export:
     """What is written, of a pretrained encoder or of a fine-tuned network."""
-    if isinstance(run, (str, Path)) and Run(run).is_finetuned:
-        run = load_classifier(run, encoder=encoder)
+    folder = Path(run) if isinstance(run, (str, Path)) else run.folder
+    if not isinstance(run, FineTuned) and is_finetuned(folder):
+        run = load_classifier(folder, encoder=encoder)
     if isinstance(run, FineTuned):
         if format not in WHOLE:
             raise InputError(

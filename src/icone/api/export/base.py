@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -166,7 +167,7 @@ def begin_classifier_export(tuned: FineTuned, licence: str) -> Export:
     return Export(
         run=Run(tuned.folder),
         config=tuned.config,
-        network=Answering(tuned.classifier, tuned.code),
+        network=Answering(copy.deepcopy(tuned.classifier).cpu(), tuned.code),
         outputs=tuned.code.outputs,
         preparation=tuned.preparation,
         views=_plain_part(tuned.views, tuned.config, tuned.folder, len(tuned.preparation.size)),
