@@ -61,6 +61,7 @@ GRID: dict[str, dict[str, Any]] = {
     "encoder_lr 1": {"encoder_lr": 1.0},
     "val_fraction 0": {"val_fraction": 0.0},
     "val_fraction 0.2": {"val_fraction": 0.2},
+    "val_fraction 0.2, patience 50": {"val_fraction": 0.2, "patience": 50},
     "no views": {"augment": "none"},
     "frozen half": {"freeze": 0.5},
 }

@@ -88,15 +88,15 @@ def sensitivity_figure(table: pd.DataFrame) -> Figure:
         for i, dims in enumerate(dimensions):
             bars, plane = axes[2 * i : 2 * i + 2]
             part = table[table["dims"] == dims].sort_values("drop", ascending=False, na_position="first")
-            colours = [style_of(name)[0] for name in part["method"]]
+            colours = [style_of(name).colour for name in part["method"]]
             ends = zip(part["method"], part["largest"], part["smallest"], strict=True)
             spans = [f"{m} ({large} → {small})" if large > small else f"{m} (only {small})" for m, large, small in ends]
             bars.barh(spans, part["drop"].fillna(0), color=colours)
             bars.axvline(0, color="black", linewidth=0.6)
             bars.set(xlabel="drop of balanced accuracy (points)", title=f"{dims}D: largest to smallest batch")
             for name, x, y in zip(part["method"], part["pearson"], part["accuracy"], strict=True):
-                colour, mark = style_of(name)
-                plane.scatter([x], [y], color=colour, marker=mark, s=45, label=name, zorder=3)
+                style = style_of(name)
+                plane.scatter([x], [y], color=style.colour, marker=style.marker, s=45, label=name, zorder=3)
             plane.set(xlim=(-1.1, 1.1), xlabel="correlation of accuracy with B", ylabel="mean balanced accuracy (%)")
             plane.set_xticks([-1, -0.5, 0, 0.5, 1])
             plane.axvline(0, color="#bbbbbb", linewidth=0.6)

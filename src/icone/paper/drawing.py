@@ -1,10 +1,10 @@
-"""The look of the paper's figures: one colour and one mark per method, everywhere the same."""
+"""The look of the paper's figures: one colour, mark and dash per method, everywhere the same."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,27 +20,37 @@ if TYPE_CHECKING:
 METHOD_COLOURS = ("#009E73", "#1A7FC1", "#E69F00", "#CC79A7", "#D55E00", "#7CC7F2", "#B3A100", "#8C8C8C")
 """Of the methods, by their position in the registry."""
 MARKERS = "osD^vPX<"
-VARIANTS = {"IConE-VCReg": ("#00583F", "p"), "IConE-SIGReg": ("#7AD0B5", "h")}
-"""Of variants of a method that are drawn with the methods."""
 EMPTY = "no finished runs"
 LEGEND_INCHES, LETTER_INCHES = 0.5, 0.075
 """Width of one entry of a legend without its name, and of a letter of the name."""
 
 
-def style_of(name: str, position: int = 0) -> tuple[str, str]:
-    """Colour and marker: of a method by its title, of a named variant, of anything else by its position.
+class Style(NamedTuple):
+    """How a line is drawn."""
 
-    A ninth method has the colour of the first with another marker.
+    colour: str
+    marker: str
+    dash: str = "-"
+
+
+VARIANTS = {"IConE-VCReg": Style("#00583F", "p"), "IConE-SIGReg": Style("#7AD0B5", "h")}
+"""Of variants of a method that are drawn with the methods."""
+
+
+def style_of(name: str, position: int = 0) -> Style:
+    """The style of a method by its title, of a named variant, of anything else by its position.
+
+    A ninth method has the colour of the first with another marker and dash.
     """
-    from icone.report.figures import COLOURS
+    from icone.report.figures import COLOURS, DASHES
 
     titles = [method.title for method in METHODS.values()]
     if name in VARIANTS:
         return VARIANTS[name]
     if name not in titles:
-        return COLOURS[position % len(COLOURS)], MARKERS[position % len(MARKERS)]
+        return Style(COLOURS[position % len(COLOURS)], MARKERS[position % len(MARKERS)])
     turn, colour = divmod(titles.index(name), len(METHOD_COLOURS))
-    return METHOD_COLOURS[colour], MARKERS[(colour + turn) % len(MARKERS)]
+    return Style(METHOD_COLOURS[colour], MARKERS[(colour + turn) % len(MARKERS)], DASHES[turn % len(DASHES)])
 
 
 def panels(rows: int, columns: int, width: float, height: float) -> AbstractContextManager[tuple[Figure, list[Axes]]]:
@@ -52,9 +62,9 @@ def panels(rows: int, columns: int, width: float, height: float) -> AbstractCont
 
 def draw_line(axis: Axes, x: pd.Series, y: pd.Series, name: str, position: int) -> None:
     """One method's line; IConE's is bold and above the others."""
-    colour, mark = style_of(name, position)
+    style = style_of(name, position)
     bold: dict[str, Any] = {"linewidth": 2.2, "zorder": 4} if name == "IConE" else {"linewidth": 1.2, "zorder": 3}
-    axis.plot(x, y, color=colour, marker=mark, markersize=4, label=name, **bold)
+    axis.plot(x, y, color=style.colour, marker=style.marker, linestyle=style.dash, markersize=4, label=name, **bold)
 
 
 def draw_curves(
@@ -74,11 +84,11 @@ def draw_curves(
         line = line[line["mean"].notna()].sort_values(x)
         if line.empty:
             continue
-        colour, _ = style_of(str(name), position)
+        colour, band = style_of(str(name), position).colour, 0.15 if name == "IConE" else 0.07
         middle, spread = scale * line["mean"], scale * line["sd"].fillna(0)
         draw_line(axis, line[x], middle, str(name), position)
         if len(line) > 1:
-            axis.fill_between(line[x], middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
+            axis.fill_between(line[x], middle - spread, middle + spread, color=colour, alpha=band, linewidth=0)
         else:  # a band has no width here
             axis.vlines(line[x], middle - spread, middle + spread, color=colour, linewidth=1.2)
     axis.set_ylabel(find_metric(metric).axis)

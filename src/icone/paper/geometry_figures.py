@@ -44,9 +44,10 @@ def _plane(figure: Figure, axis: Axes, runs: pd.DataFrame) -> None:
         return
     colours = 100 * points["linear_probe"]
     for name, part in points.groupby("method", sort=False):
+        style = style_of(str(name))
         drawn = axis.scatter(
-            part["uniformity"], part["alignment"], c=100 * part["linear_probe"], marker=style_of(str(name))[1], s=28,
-            cmap="viridis", vmin=colours.min(), vmax=colours.max(), edgecolors=style_of(str(name))[0], linewidths=0.9,
+            part["uniformity"], part["alignment"], c=100 * part["linear_probe"], marker=style.marker, s=28,
+            cmap="viridis", vmin=colours.min(), vmax=colours.max(), edgecolors=style.colour, linewidths=0.9,
         )  # fmt: skip
     figure.colorbar(drawn, ax=axis, label=METRICS["linear_probe"].axis)
     axis.set(xlabel="uniformity (left: more spread)", ylabel="alignment (down: views agree)", title="3D")

@@ -165,7 +165,7 @@ def _summary(folder: Path, words: Sequence[str]) -> str:
             undefined = set(own[own["status"] == "undefined"]["batch_size"])
             smallest = min(set(runs["batch_size"]) - undefined)
             each = [cell(own[own["batch_size"] == size], metric) for size in (smallest, at)]
-            line += [f"{each[0]} (B = {smallest})", each[1]]
+            line += [each[0] if own.empty else f"{each[0]} (B = {smallest})", each[1]]
         lines.append(line)
     headings = ["method", *(heading for title in sets for heading in (f"{title}: smallest B", f"B = {at}"))]
     return _markdown(headings, lines)
