@@ -59,8 +59,11 @@ def _rank_and_accuracy(axis: Axes, runs: pd.DataFrame) -> None:
         say_empty(axis, "no finished 3D runs")
         return
     for name, part in points.groupby("method", sort=False):
-        colour, mark = style_of(str(name))
-        axis.scatter(part["effective_rank"], 100 * part["linear_probe"], color=colour, marker=mark, s=22, label=name)
+        style = style_of(str(name))
+        axis.scatter(
+            part["effective_rank"], 100 * part["linear_probe"], color=style.colour, marker=style.marker, s=22,
+            label=name,
+        )  # fmt: skip
     axis.set(xlabel=METRICS["effective_rank"].axis, ylabel=METRICS["linear_probe"].axis, title="3D")
 
 
