@@ -1,6 +1,7 @@
 // ---- verdict, and runs side by side ----
 function showVerdicts() {
   showTitle();
+  if (data.compared) find("#verdict .cards").before(compared(data.compared));
   if (runs.length > 1) find("#verdict .cards").before(comparison());
   for (const group of groups) {
     const own = group.runs.map((i) => runs[i]), states = [...new Set(own.map((run) => run.verdict.state))];
@@ -8,6 +9,12 @@ function showVerdicts() {
       own.length === 1 ? verdictOf(own[0]) : verdictOfSeeds(group, own, states), runs.length === 1 ? metricTable(runs[0].metrics) : null));
   }
   find("#verdict .cards").after(explanations());
+}
+// Whether runs differ, in a sentence for every run but the best, and what the interval does not hold.
+function compared({ pairs: found, left_out: leftOut, notes }) {
+  return make("article", { class: "card compared" }, make("h3", { text: "Do they differ?" }),
+    ...found.map((pair) => sentence({ class: "headline" }, pair.sentence)), ...leftOut.map((text) => sentence({ class: "headline" }, text)),
+    ...notes.map((text) => sentence({ class: "note" }, text)));
 }
 function verdictOf(run) {
   return make("div", {}, make("h3", {}, ...breakable(run.name)), make("span", { class: "badge", text: run.verdict.state }),
