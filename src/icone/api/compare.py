@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icone.api.evaluated import evaluate_command, read_tested
+from icone.api.evaluated import evaluate_command, read_predictions
 from icone.api.summaries import PROBES
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, Metric
-from icone.evaluation.paired_bootstrap import ScoreDifference, Tested, score_difference
+from icone.evaluation.paired_bootstrap import Predictions, ScoreDifference, score_difference
 from icone.readable import Part, Readable
 from icone.run import Run
 from icone.seeds import SeedGroup, expand_seeds, group_seeds
@@ -52,7 +52,7 @@ def compare_groups(groups: Sequence[SeedGroup]) -> dict[str, Any]:
     sides, left_out = _sides(groups)
     content: dict[str, Any] = {"metric": None, "pairs": [], "left_out": left_out, "notes": []}
     if len(sides) > 1:
-        metric = METRICS[PROBES[sides[0].tested[0].task]]
+        metric = METRICS[PROBES[sides[0].predictions[0].task]]
         best = max(sides, key=lambda side: side.score)
         others = sorted((side for side in sides if side is not best), key=lambda side: -side.score)
         pairs = [_pair(best, other, metric) for other in others]
@@ -72,11 +72,11 @@ class _Side:
 
     name: str
     runs: tuple[Run, ...]
-    tested: list[Tested]
+    predictions: list[Predictions]
 
     @property
     def score(self) -> float:
-        return sum(one.parts()[0] for one in self.tested) / len(self.tested)
+        return sum(one.parts()[0] for one in self.predictions) / len(self.predictions)
 
     @property
     def seeds(self) -> list[int]:
@@ -93,7 +93,7 @@ def _sides(groups: Sequence[SeedGroup]) -> tuple[list[_Side], list[str]]:
         if isinstance(tested, str):
             left_out.append(f"{name} is not compared: {tested}.")
             continue
-        reference = sides[0].tested[0] if sides else tested[0]
+        reference = sides[0].predictions[0] if sides else tested[0]
         found = [why for one in tested if (why := why_not_the_same(reference, one))]
         if found and sides:
             left_out.append(f"{name} is not compared with {sides[0].name}: {found[0]}.")
@@ -114,7 +114,7 @@ def _names(groups: Sequence[SeedGroup]) -> list[str]:
     ]
 
 
-def _read(group: SeedGroup) -> list[Tested] | str:
+def _read(group: SeedGroup) -> list[Predictions] | str:
     """What the probes of all runs say, or why one of them has none."""
     found = []
     for run in group.runs:
@@ -123,7 +123,7 @@ def _read(group: SeedGroup) -> list[Tested] | str:
         task = result["data"].get("task", "classification")
         if PROBES[task] not in result["trained"]:
             return "it has no probe, because it was evaluated without labels; give `icone evaluate` --labels"
-        tested = read_tested(run, task)
+        tested = read_predictions(run, task)
         if tested is None:
             again = f"evaluate again to compare (`{evaluate_command(run)}`, with the same labels)"
             return f"its evaluation does not hold what the probe says about each test sample; {again}"
@@ -131,7 +131,7 @@ def _read(group: SeedGroup) -> list[Tested] | str:
     return found
 
 
-def why_not_the_same(first: Tested, second: Tested) -> str:
+def why_not_the_same(first: Predictions, second: Predictions) -> str:
     """Why two evaluations were not of the same test samples with the same labels, or nothing."""
     if first.task != second.task:
         return f"its labels are for {second.task}, and those of the other for {first.task}"
@@ -151,7 +151,7 @@ def why_not_the_same(first: Tested, second: Tested) -> str:
 
 
 def _pair(best: _Side, other: _Side, metric: Metric) -> dict[str, Any]:
-    found = score_difference(best.tested, other.tested, paired_seeds=_are_paired(best, other))
+    found = score_difference(best.predictions, other.predictions, paired_seeds=_are_paired(best, other))
     return {
         "first": best.name,
         "second": other.name,
@@ -203,14 +203,14 @@ def _notes(sides: Sequence[_Side]) -> list[str]:
     notes = []
     if any(len(side.runs) == 1 for side in sides):
         notes.append(
-            "the interval is that of the test samples alone, and another seed may give another order; folders of `icone "
-            "pretrain --seeds=3` are compared over seeds too"
+            "the interval is that of the test samples alone, and another seed may give another order; folders of "
+            "several seeds (--seeds) are compared over seeds too"
         )
     labels = {(run.result or {})["data"].get("train") for side in sides for run in side.runs}
     if len(labels) > 1:
         counts = " to ".join(f"{count:,}" for count in (min(labels), max(labels)))
         notes.append(f"their probes learned from different numbers of labelled samples, {counts}")
-    if (groups := len(set(sides[0].tested[0].groups) - {""})) and groups < len(sides[0].tested[0].ids):
+    if (groups := len(set(sides[0].predictions[0].groups) - {""})) and groups < len(sides[0].predictions[0].ids):
         notes.append(f"samples of a group count together: the test samples are of {counted(groups, 'group')}")
     if len(sides) > 2:
         notes.append(

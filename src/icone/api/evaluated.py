@@ -14,7 +14,7 @@ from icone.data.targets import Task
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition, Result
 from icone.evaluation.multilabel import MultilabelResult
-from icone.evaluation.paired_bootstrap import Tested
+from icone.evaluation.paired_bootstrap import Predictions
 from icone.run import Run
 
 PREDICTED = ("test_rows", "predicted")
@@ -52,7 +52,7 @@ def read_arrays(run: Run, needed: Sequence[str], optional: Sequence[str] = ()) -
         raise InputError(f"cannot read {run.features_file} ({error}): run `{evaluate_command(run)}` again") from error
 
 
-def read_tested(run: Run, task: Task) -> Tested | None:
+def read_predictions(run: Run, task: Task) -> Predictions | None:
     """The test samples in the order of their names, with what the main probe says; None in results without it."""
     saved = read_arrays(run, ("ids", "labels", "splits"), ("groups", *PREDICTED, "predicted_labels"))
     if not set(PREDICTED) <= set(saved):
@@ -62,7 +62,7 @@ def read_tested(run: Run, task: Task) -> Tested | None:
         raise InputError(f"{run.features_file} is damaged: run `{evaluate_command(run)}` again")
     ids = np.array([f"{split}/{name}" for split, name in zip(saved["splits"], saved["ids"], strict=True)])[rows]
     order = np.argsort(ids, kind="stable")
-    return Tested(
+    return Predictions(
         task=task,
         ids=ids[order].tolist(),
         labels=saved["labels"][rows][order],

@@ -27,7 +27,7 @@ AT_ONCE = 1024
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tested:
+class Predictions:
     """What the main probe of one encoder says about the test samples."""
 
     task: Task
@@ -87,7 +87,7 @@ class ScoreDifference:
 
 
 def score_difference(
-    runs: Sequence[Tested], others: Sequence[Tested], *, paired_seeds: bool = False
+    runs: Sequence[Predictions], others: Sequence[Predictions], *, paired_seeds: bool = False
 ) -> ScoreDifference:
     """The score of `runs` minus that of `others`, all tested on the same samples in the same order.
 
@@ -100,7 +100,7 @@ def score_difference(
 
     >>> labels = np.array(["a", "b"] * 50)
     >>> one, other = (
-    ...     Tested(task="classification", ids=[], labels=labels, groups=np.full(100, ""), predicted=said)
+    ...     Predictions(task="classification", ids=[], labels=labels, groups=np.full(100, ""), predicted=said)
     ...     for said in (labels, np.full(100, "a"))
     ... )
     >>> found = score_difference([one], [other])
