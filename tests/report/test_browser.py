@@ -238,7 +238,7 @@ def test_only_what_has_learned_is_green(
         wish = [{"name": "prefers-color-scheme", "value": theme}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wish})
         open_page(browser, page)
-        cards = browser.find_elements(By.CSS_SELECTOR, "#verdict .card")
+        cards = browser.find_elements(By.CSS_SELECTOR, "#verdict .cards .card")
         for card, state in zip(cards, STATES, strict=True):
             badge = card.find_element(By.CSS_SELECTOR, ".badge")
             assert badge.text.lower() == state
