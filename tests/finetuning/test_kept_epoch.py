@@ -24,7 +24,7 @@ def rows(*accuracies: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("task", "labels", "accuracies", "kept", "expected"),
     [
-        ("classification", FEW, (0.9, 0.5, 0.6), 0, "few validation samples chose epoch 1 of 3. It leads the last epoch by 30.0"),
+        ("classification", FEW, (0.9, 0.5, 0.6), 0, "chose epoch 1 of 3. It leads the last epoch by 30.0"),
         ("classification", FEW, (0.5, 0.6, 0.9), 2, ""),  # the last one: nothing was thrown away
         ("classification", MANY, (0.9, 0.5, 0.6), 0, ""),
         ("classification", MANY, (0.72, 0.6, 0.6, 0.7), 0, "class b is worth 2.5 points"),  # early, ahead by less
