@@ -142,12 +142,11 @@ def test_an_older_result_says_that_it_must_be_evaluated_again(copy: Callable[[st
 
 
 def test_runs_without_probes_or_results_say_so(copy: Callable[[str], Run]) -> None:
-    one, other = copy("a"), copy("b")
-    result = other.read_json("result.json")
-    del result["trained"]["linear_probe"]
-    write_json(other.result_file, result)
-    [why] = icone.compare([one, other])["left_out"]
-    assert "evaluated without labels" in why
+    one, other, third = copy("a"), copy("b"), copy("c")
+    for run in (other, third):
+        evaluate(run, labels={run.instances["ids"][0]: "the only label"})
+    [why] = icone.compare([one, other, third])["left_out"]
+    assert why == "b and c are not compared: there are fewer than two classes in the labels that were given."
     other.result_file.unlink()
     with pytest.raises(InputError, match="has not been evaluated yet"):
         icone.compare([one, other])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from icone.api.evaluated import evaluate_command, read_predictions
+from icone.api.partition import GEOMETRY_ONLY
 from icone.api.summaries import PROBES
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, Metric
@@ -87,11 +88,12 @@ def _sides(groups: Sequence[SeedGroup]) -> tuple[list[_Side], list[str]]:
     """What can be compared with the first that can, and of every other a sentence that says why not."""
     sides: list[_Side] = []
     left_out = []
+    alone: dict[str, list[str]] = {}
     names = _names(groups)
     for group, name in zip(groups, names, strict=True):
         tested = _read(group)
         if isinstance(tested, str):
-            left_out.append(f"{name} is not compared: {tested}.")
+            alone.setdefault(tested, []).append(name)
             continue
         reference = sides[0].predictions[0] if sides else tested[0]
         found = [why for one in tested if (why := why_not_the_same(reference, one))]
@@ -101,7 +103,12 @@ def _sides(groups: Sequence[SeedGroup]) -> tuple[list[_Side], list[str]]:
             left_out.append(f"{name} is not compared, because its seeds do not go together: {found[0]}.")
         else:
             sides.append(_Side(name, group.runs, tested))
-    return sides, left_out
+    whole = [f"{_joined(names)} {either(len(names), 'is', 'are')} not compared: {why}." for why, names in alone.items()]
+    return sides, [*whole, *left_out]
+
+
+def _joined(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _names(groups: Sequence[SeedGroup]) -> list[str]:
@@ -118,15 +125,17 @@ def _read(group: SeedGroup) -> list[Predictions] | str:
     """What the probes of all runs say, or why one of them has none."""
     found = []
     for run in group.runs:
-        if (result := run.result) is None:
+        if run.result is None:
             raise InputError(f"{run.folder} {run.why_no_result}: run `{evaluate_command(run)}` first")
+        result = run.read_json("result.json")  # settings are flags in it
         task = result["data"].get("task", "classification")
         if PROBES[task] not in result["trained"]:
-            return "it has no probe, because it was evaluated without labels; give `icone evaluate` --labels"
+            why: str = result["data"]["note"]  # there are no labels, or a supervised method was taught them
+            return why.replace(GEOMETRY_ONLY, "").rstrip(".")
         tested = read_predictions(run, task)
         if tested is None:
             again = f"evaluate again to compare (`{evaluate_command(run)}`, with the same labels)"
-            return f"its evaluation does not hold what the probe says about each test sample; {again}"
+            return f"the evaluation does not hold what the probe says about each test sample; {again}"
         found.append(tested)
     return found
 
