@@ -47,7 +47,7 @@ SLOW = r"--devices|^torchrun|--weights weights.pth|--format onnx|--label-fractio
 SMALLER = {
     r"--crop 96": "--crop 16", r"--size \d+": "--size 16", r"--tiles 64": "--tiles 16", r"--stride 32": "--stride 8",
     r"--epochs \d+": "--epochs 1", r"--batch-size 64": "--batch-size 16", r"--devices 4": "--devices 2",
-    r"--nproc-per-node 4": "--nproc-per-node 2",
+    r"--nproc-per-node 4": "--nproc-per-node 2", r"runs/icone runs/simclr": "runs/scans runs/other",
     r"/new/place/": "moved/", r"\bRUN\b": "runs/scans", r"SwinUNETR": "SwinUNETR --size 32 --subset 2 --batch-size 1",
 }  # fmt: skip
 VOLUMES = {"--encoder": "resnet10_3d", "--width": "0.25", "--size": "16"}

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from icone.api.compare import compare
     from icone.api.embed import embed, load_encoder
     from icone.api.embedder import Embedder
     from icone.api.evaluate import evaluate, evaluate_seeds
@@ -35,6 +36,7 @@ __all__ = [
     "IConELoss",
     "InputError",
     "Run",
+    "compare",
     "embed",
     "evaluate",
     "evaluate_seeds",
@@ -62,6 +64,7 @@ _HOME = {
     "IConELoss": "nn",
     "InputError": "errors",
     "Run": "run",
+    "compare": "api.compare",
     "embed": "api.embed",
     "evaluate": "api.evaluate",
     "evaluate_seeds": "api.evaluate",

@@ -15,6 +15,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
+from icone.api.evaluated import saved_predictions
 from icone.config import PretrainConfig
 from icone.data import Data, load_data
 from icone.evaluation.assessment import Partition, assess, run_probes
@@ -108,9 +109,10 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
             ]
         )
         names = list(data.train.ids) if ids is None else ids
-        np.savez(run.features_file, ids=names, labels=labels, splits=["train"] * count, features=features)
         finite = features[np.isfinite(features).all(axis=1)][:MEASURED]
-        measured = _measured(finite, labels[:MEASURED])
+        measured, predicted = _measured(finite, labels[:MEASURED])
+        saved: dict[str, Any] = {"ids": names, "labels": labels, "splits": ["train"] * count, "features": features}
+        np.savez(run.features_file, **saved, **predicted)
         verdict = judge(measured["trained"], measured["untrained"]).to_json()
         about = {"note": "made up", "samples": count, "view_samples": min(count, 50)}
         write_json(run.result_file, {"data": about, "verdict": verdict, "comparison": {}, **measured})
@@ -133,10 +135,14 @@ def _facts(data: Data) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measured(features: Array, labels: list[str]) -> dict[str, Any]:
-    """Figures of an evaluation; with two classes or more the probes too, tested on what they were trained on."""
+def _measured(features: Array, labels: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Metrics of an evaluation, and what the main probe says.
+
+    There are probes with two classes or more; they are tested on what they were trained on.
+    """
     rows = np.arange(len(features))
     partition = Partition(rows, rows, np.array(labels)) if len(set(labels)) > 1 and all(labels) else None
     views = np.stack([features[:50], features[:50] + 0.1], axis=1)
     probes = run_probes(features, partition)
-    return {"trained": assess(features, views, probes), "untrained": assess(features[::-1] ** 2, views)}
+    measured = {"trained": assess(features, views, probes), "untrained": assess(features[::-1] ** 2, views)}
+    return measured, saved_predictions(probes, partition)

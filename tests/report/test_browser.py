@@ -238,7 +238,7 @@ def test_only_what_has_learned_is_green(
         wish = [{"name": "prefers-color-scheme", "value": theme}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wish})
         open_page(browser, page)
-        cards = browser.find_elements(By.CSS_SELECTOR, "#verdict .card")
+        cards = browser.find_elements(By.CSS_SELECTOR, "#verdict .cards .card")
         for card, state in zip(cards, STATES, strict=True):
             badge = card.find_element(By.CSS_SELECTOR, ".badge")
             assert badge.text.lower() == state
@@ -420,7 +420,7 @@ def test_two_runs_stand_side_by_side_and_share_the_selection(
     page = report([few, other], out=tmp_path / "report.html", projections=("pca",))
     open_page(browser, page)
     assert len(browser.find_elements(By.CSS_SELECTOR, ".map-plot")) == 2
-    assert len(browser.find_elements(By.CSS_SELECTOR, ".card")) == 2
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".cards .card")) == 2
     shown = next(b for b in browser.find_elements(By.CSS_SELECTOR, ".controls button") if b.text == "Select all shown")
     legend = browser.find_element(By.CSS_SELECTOR, ".legend button")
     legend.send_keys(Keys.ENTER)
@@ -428,3 +428,24 @@ def test_two_runs_stand_side_by_side_and_share_the_selection(
     chosen = "return document.querySelectorAll('.map-plot')[1].data.flatMap(t => t.selectedpoints ?? []).length"
     assert browser.execute_script(chosen) == 20
     assert console(browser) == []
+
+
+def test_a_page_of_several_runs_says_whether_they_differ(
+    browser: webdriver.Chrome, make_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """A clear difference, one that is none, and a run without labels; runs of the same start share a column."""
+    features, labels = blobs(60, 3)
+    noise = np.random.default_rng(1).normal(size=features.shape).astype(np.float32)
+    runs = [make_run(features, labels), make_run(noise, labels), make_run(features, labels), make_run(noise, [""] * 60)]
+    for run in runs[1:]:
+        result = run.read_json("result.json")
+        write_json(run.result_file, {**result, "untrained": runs[0].read_json("result.json")["untrained"]})
+    open_page(browser, report(runs, out=tmp_path / "report.html", projections=("pca",), thumbnails=False))
+    said = [item.text for item in browser.find_elements(By.CSS_SELECTOR, ".compared li")]
+    names = [run.folder.name for run in runs]
+    assert said[0].startswith(f"{names[0]} and {names[2]} differ by 0.0 points of the linear probe")
+    assert said[1].startswith(f"{names[0]} is ahead of {names[1]} by ")
+    assert "do not tell them apart" not in said[1]
+    assert said[2] == f"{names[3]} is not compared: made up."
+    heads = "return [...document.querySelectorAll('.compare thead tr:first-child :is(th, td)')].map(c => c.textContent)"
+    assert browser.execute_script(heads) == ["", "all runs", *names]

@@ -14,6 +14,7 @@ from torch import nn
 
 from icone.api.build import check_given, give_again, given_objects, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, untrained_encoder
+from icone.api.evaluated import saved_predictions
 from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
 from icone.api.few_labels import FinetuneShares, efficiency_table, finetuned_shares, finetuned_table, forget_finished
 from icone.config import is_object
@@ -154,6 +155,7 @@ def evaluate(
                 groups=samples.groups,
                 splits=samples.splits,
                 features=features["trained"],
+                **saved_predictions(probes["trained"], samples.partition),
                 **before,
             )
         write_json(run.result_file, result)

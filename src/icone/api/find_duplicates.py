@@ -92,7 +92,7 @@ def duplicate_parts(result: dict[str, Any]) -> list[Part]:
     parts: list[Part] = []
     if result["duplicates"]:
         table = Table(title=_title("near-duplicate pair", result["duplicates"]), title_justify="left")
-        for column in ("sample", "sample", "cosine of features", "correlation of pictures", ""):
+        for column in ("sample", "sample", "cosine of features", "correlation of pictures", "remark"):
             table.add_column(column)
         for pair in result["duplicates"][:ROWS_SHOWN]:
             first, second = pair["samples"]

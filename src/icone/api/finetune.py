@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from icone.api.embed import load_encoder
 from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
 from icone.api.summaries import NETWORKS
-from icone.api.tuning import Parts, Tuning, choose_parts
+from icone.api.tuning import Network, Parts, Tuned, Tuning, choose_parts
 from icone.config import FinetuneConfig
 from icone.config_text import to_json
 from icone.data.identity import content_digest, file_digest
@@ -196,7 +196,7 @@ class _History:
 def _train(tuning: Tuning, frozen: FrozenEncoder, folder: Path, scratch: bool) -> dict[str, Any]:
     """Train, measure and compare; the content of result.json."""
     found: dict[str, Result] = {"probe": tuning.probe(frozen)}
-    tuned = {"fine_tuned": tuning.tune("fine_tuned", frozen)}
+    tuned: dict[Network, Tuned] = {"fine_tuned": tuning.tune("fine_tuned", frozen)}
     write_tensors(folder / WEIGHTS, tuned["fine_tuned"].progress.best, {"finished": True})
     if scratch:
         tuned["from_scratch"] = tuning.tune("from_scratch", tuning.encoder("from_scratch"))
@@ -213,14 +213,15 @@ def _train(tuning: Tuning, frozen: FrozenEncoder, folder: Path, scratch: bool) -
         for name, one in tuned.items()
     }
     return {
-        "data": _describe(tuning),
+        "data": _describe(tuning, tuned),
         "training": training,
         "comparison": {name: difference.to_json() for name, difference in others.items()},
         **{name: found[name].to_json() for name in NETWORKS if name in found},
     }
 
 
-def _describe(tuning: Tuning) -> dict[str, Any]:
+def _describe(tuning: Tuning, tuned: Mapping[Network, Tuned]) -> dict[str, Any]:
     sizes = {name: len(ids) for name, ids in tuning.parts.ids.items()}
-    notes = [*tuning.samples.notes, tuning.parts.note]
+    epochs = [tuning.note_on_epoch(name, one.progress) for name, one in tuned.items()]
+    notes = [*tuning.samples.notes, tuning.parts.note, *filter(None, epochs)]
     return {**tuning.samples.describe(), **sizes, "fraction": tuning.config.fraction, "notes": notes}

@@ -38,6 +38,7 @@ from icone.evaluation.label_efficiency import draw_labels
 from icone.finetuning.classifier import Classifier, outputs_of
 from icone.finetuning.fit import Progress, Row, Task, fit
 from icone.finetuning.holdout import FEWEST, compact, hold_out
+from icone.finetuning.kept_epoch import lucky_epoch, way_out
 from icone.finetuning.label_code import LabelCode
 from icone.nn import convert_batch_norm
 from icone.recipe import FINETUNE_ENCODER, ContinuedSettings
@@ -63,6 +64,8 @@ class Parts:
     note: str
     ids: dict[str, list[str]]
     """Of every part, in the order of its rows."""
+    val_is_given: bool
+    """Whether the data itself says which samples validate."""
 
     def labelled(self) -> dict[str, list[tuple[str, str]]]:
         """Id and label of the samples of every part; two official splits may use the same ids."""
@@ -88,7 +91,9 @@ def choose_parts(samples: EvaluationData, config: FinetuneConfig, split_seed: in
     code = LabelCode.of(used.task, used.labels[used.train].tolist())
     rows = {"train": train, "val": val, "test": used.test}
     ids = [*samples.ids, *(samples.validation.ids if samples.validation else ())]
-    return Parts(used, train, val, code, note, {part: [ids[row] for row in rows[part]] for part in rows})
+    named = {part: [ids[row] for row in rows[part]] for part in rows}
+    is_given = assigned is not None and any(assigned[row] == "val" for row in val)
+    return Parts(used, train, val, code, note, named, is_given)
 
 
 def _with_rows_of(partition: Partition, validation: Dataset) -> Partition:
@@ -172,6 +177,12 @@ class Tuning:
     def partition(self) -> Partition:
         """The samples with a label that counts, then the test part, as rows of their features one below the other."""
         return compact(self.parts.partition, self.parts.partition.train)
+
+    def note_on_epoch(self, name: Network, progress: Progress) -> str:
+        """What to say where a handful of validation samples chose the epoch that a network keeps, or nothing."""
+        labels = self.parts.partition.labels[self.parts.val].tolist()
+        found = lucky_epoch(self.parts.partition.task, labels, progress.history, progress.best_epoch)
+        return f"{NETWORKS[name]}: {found}. {way_out(given=self.parts.val_is_given)}" if found else ""
 
     def state_file(self, name: Network) -> Path | None:
         return None if self.states is None else self.states / f"{name}.safetensors"

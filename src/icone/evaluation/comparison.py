@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from icone.evaluation.assessment import Result
 from icone.evaluation.inputs import FloatArray
@@ -100,11 +101,17 @@ def compare(before: ProbeResult, after: ProbeResult, labels: Sequence[str]) -> D
     where the few samples that changed may all have changed in one way by chance.
     (McNemar, 1947, Psychometrika 12, 153–157, is the case of equal weights.)
     """
-    _, codes, counts = np.unique(np.asarray(labels, dtype=str), return_inverse=True, return_counts=True)
-    weights = 1 / (len(counts) * counts[codes])
+    weights = class_weights(np.asarray(labels, dtype=str))
     changed = after.right.astype(np.float64) - before.right
     error = math.sqrt(float((weights**2 * changed**2).sum() + PSEUDO_COUNT * (weights**2).mean()))
-    return Difference(before.balanced_accuracy, after.balanced_accuracy, error, len(codes))
+    return Difference(before.balanced_accuracy, after.balanced_accuracy, error, len(weights))
+
+
+def class_weights(labels: npt.NDArray[np.str_]) -> FloatArray:
+    """The weight of every sample in the balanced accuracy, (n,): 1 / (classes · samples of its class)."""
+    _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    weights: FloatArray = 1 / (len(counts) * counts[codes])
+    return weights
 
 
 def compare_regressions(before: RegressionResult, after: RegressionResult) -> Difference:
@@ -128,23 +135,23 @@ def compare_multilabel(before: MultilabelResult, after: MultilabelResult) -> Dif
     influences are added over labels and paired between the encoders, so that labels which occur together are not
     counted twice. (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44, 837–845, is the case of one label.)
     """
-    influence = _influence(after) - _influence(before)
+    influence = auroc_influence(after.scores, after.present)[1] - auroc_influence(before.scores, before.present)[1]
     error = math.sqrt(float((influence**2).sum() + PSEUDO_COUNT * (influence**2).mean()))
     return Difference(before.auroc, after.auroc, error, len(influence))
 
 
-def _influence(result: MultilabelResult) -> FloatArray:
-    """What every test sample adds to the deviation of the mean AUROC, (n,)."""
+def auroc_influence(scores: FloatArray, present: npt.NDArray[np.bool_]) -> tuple[float, FloatArray]:
+    """The mean AUROC over labels, and what every test sample adds to its deviation (n,), of arrays (n, labels)."""
     from scipy.stats import rankdata
 
-    total = np.zeros(len(result.scores))
-    for scores, present in zip(result.scores.T, result.present.T, strict=True):
-        positives, negatives = int(present.sum()), int((~present).sum())
-        ranks = rankdata(scores)
-        above = ranks[present] - rankdata(scores[present])  # negatives below each positive, ties one half
-        below = positives - (ranks[~present] - rankdata(scores[~present]))  # positives above each negative
+    total, areas = np.zeros(len(scores)), []
+    for column, has in zip(scores.T, present.T, strict=True):
+        positives, negatives = int(has.sum()), int((~has).sum())
+        ranks = rankdata(column)
+        above = ranks[has] - rankdata(column[has])  # negatives below each positive, ties one half
+        below = positives - (ranks[~has] - rankdata(column[~has]))  # positives above each negative
         area = above.mean() / negatives
-        total[present] += (above / negatives - area) / positives
-        total[~present] += (below / positives - area) / negatives
-    influence: FloatArray = total / result.scores.shape[1]
-    return influence
+        total[has] += (above / negatives - area) / positives
+        total[~has] += (below / positives - area) / negatives
+        areas.append(float(area))
+    return float(np.mean(areas)), total / scores.shape[1]

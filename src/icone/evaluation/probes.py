@@ -53,6 +53,8 @@ class ProbeResult:
     """Area under the ROC curve; of more than two classes the mean over classes, each against the rest."""
     train_counts: dict[str, int] = field(default_factory=dict)
     """Training samples of every class; the rows of `confusion` add up to the test samples."""
+    predicted: npt.NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=str))
+    """The class that each test sample is given, (test samples,)."""
 
     def __float__(self) -> float:
         return self.balanced_accuracy
@@ -214,6 +216,7 @@ class _Task:
             note="; ".join(notes) or None,
             interval=recall_interval(confusion.diagonal(), support),
             auroc=self._auroc(classifier),
+            predicted=np.array(self.classes)[predicted],
             train_counts={name: int((self.train_y == i).sum()) for i, name in enumerate(self.classes)},
         )
 

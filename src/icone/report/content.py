@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from icone.api.evaluated import evaluate_command
 from icone.api.summaries import trained_time
 from icone.config_text import to_command, to_json
 from icone.encoders.pretrained import LoadedWeights
@@ -25,7 +26,6 @@ from icone.report.probe_content import efficiency_content, probe_content
 from icone.report.samples import (
     Column,
     Samples,
-    evaluate_command,
     numbers_or_categories,
     read_samples,
     table_columns,

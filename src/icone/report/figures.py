@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from icone.api.evaluated import evaluate_command
 from icone.errors import InputError, optional, unknown_name
 from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import PROJECTIONS, ProjectionName, clusters, neighbourhood, project
@@ -23,7 +24,7 @@ from icone.report.content import (
     history_columns,
     live_samples,
 )
-from icone.report.samples import Column, Samples, evaluate_command, read_samples
+from icone.report.samples import Column, Samples, read_samples
 from icone.report.thumbnails import picture_of
 from icone.run import Run
 from icone.seeds import expand_seeds, group_seeds, run_names

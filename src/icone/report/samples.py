@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from icone.api.evaluated import read_arrays
 from icone.data.labels import read_columns
 from icone.data.targets import label_set
 from icone.errors import InputError
@@ -78,26 +77,10 @@ def with_flags(texts: Any) -> Any:
         return all_in_user_terms(texts)
 
 
-def evaluate_command(run: Run) -> str:
-    """What to type into a shell to evaluate a run.
-
-    >>> evaluate_command(Run("my runs/a"))
-    "icone evaluate 'my runs/a'"
-    """
-    return shlex.join(["icone", "evaluate", str(run.folder)])
-
-
 def read_samples(run: Run, most: int = MOST_POINTS) -> Samples:
     """What `icone evaluate` has saved; rows that are not finite are left out, with a sentence."""
-    if not run.features_file.is_file():
-        raise InputError(f"{run.folder} holds no features: run `{evaluate_command(run)}` first")
-    try:
-        with run.features_file.open("rb") as opened, np.load(opened) as file:
-            saved = {name: file[name] for name in ("features", "ids", "labels", "splits")}
-            groups = file["groups"] if "groups" in file else np.full(len(saved["ids"]), "")
-            before = file.get("untrained")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read {run.features_file} ({error}): run `{evaluate_command(run)}` again") from error
+    saved = read_arrays(run, ("features", "ids", "labels", "splits"), ("groups", "untrained"))
+    groups, before = saved.get("groups", np.full(len(saved["ids"]), "")), saved.get("untrained")
     notes = []
     rows = np.flatnonzero(np.isfinite(saved["features"]).all(axis=1))
     if broken := len(saved["features"]) - len(rows):

@@ -28,6 +28,7 @@ from rich.status import Status
 from rich.text import Text
 
 from icone.api.build import memory_errors
+from icone.api.compare import compare_groups, comparison_parts
 from icone.api.evaluate import evaluate
 from icone.api.predict import FineTuned
 from icone.api.run_data import check_moved, open_run_data
@@ -38,8 +39,10 @@ from icone.evaluation.projection import ProjectionName
 from icone.files import write_text
 from icone.find_runs import no_run
 from icone.outputs import output_of_runs
+from icone.readable import show
 from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
+from icone.report.samples import with_flags
 from icone.run import Run, refuse_own_file
 from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
 from icone.terminal import Terminal, counted, printable_lines
@@ -73,6 +76,7 @@ def report(
     Without `out` it is report.html in the run folder, or in the folder of seeds; of several runs it is in the current
     folder, with their names.
     A run that has not been evaluated is evaluated first.
+    Of several runs it says whether they differ in the score of their main probe (`icone.compare`).
     `data` says where the data of the runs is now, or gives it again where it was a Python object.
 
     What `icone.finetune` returns, or its folder, gets a page of its own: scores beside the linear probe and
@@ -113,7 +117,10 @@ def report(
             )
         contents.append(content)
     groups = group_seeds(opened)
-    return _write(contents, target, groups=group_content(groups, opened))
+    compared = compare_groups(groups) if len(groups) > 1 else None
+    if compared is not None:
+        show(console, comparison_parts(compared))
+    return _write(contents, target, groups=group_content(groups, opened), compared=with_flags(compared))
 
 
 def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:

@@ -1,6 +1,7 @@
 // ---- verdict, and runs side by side ----
 function showVerdicts() {
   showTitle();
+  if (data.compared) find("#verdict .cards").before(compared(data.compared));
   if (runs.length > 1) find("#verdict .cards").before(comparison());
   for (const group of groups) {
     const own = group.runs.map((i) => runs[i]), states = [...new Set(own.map((run) => run.verdict.state))];
@@ -8,6 +9,12 @@ function showVerdicts() {
       own.length === 1 ? verdictOf(own[0]) : verdictOfSeeds(group, own, states), runs.length === 1 ? metricTable(runs[0].metrics) : null));
   }
   find("#verdict .cards").after(explanations());
+}
+// Whether runs differ, in a sentence for every run but the best, and what the interval does not hold.
+function compared({ pairs: found, left_out: leftOut, notes }) {
+  const said = [...found.map((pair) => pair.sentence), ...leftOut].map((text) => text.replaceAll(" %", "\u00a0%")); // the name of a run, at its beginning, stays as it is
+  const shown = said.length === 1 ? [make("p", { class: "headline", text: said[0] })] : [make("ul", { class: "evidence" }, ...said.map((text) => make("li", { text })))];
+  return make("article", { class: "card tuned compared" }, make("div", {}, make("h3", { text: "Do they differ?" }), ...shown, ...notes.map((text) => sentence({ class: "note" }, text))));
 }
 function verdictOf(run) {
   return make("div", {}, make("h3", {}, ...breakable(run.name)), make("span", { class: "badge", text: run.verdict.state }),
@@ -45,9 +52,12 @@ function comparison() {
   const blocks = [...means, ...groups.flatMap((group) => (group.runs.length > 1 ? group.runs.map(ofSeed) : []))];
   const titles = [...new Set(blocks.flatMap((block) => block.metrics.map((row) => row.title)))];
   const cell = (block, title, which) => block.metrics.find((row) => row.title === title)?.[which] ?? "–";
-  const first = make("tr", {}, make("td"), ...blocks.map((b) => make("th", { scope: "colgroup", colspan: "2", class: b.kind }, ...breakable(b.name))));
-  const second = make("tr", {}, make("td"), ...blocks.flatMap((b) => ["untrained", "trained"].map((which) => make("th", { scope: "col", class: `number ${which} ${b.kind}`, text: which }))));
+  // Runs that began with the same weights have one column before training.
+  const isShared = blocks.every((block) => titles.every((title) => cell(block, title, "untrained") === cell(blocks[0], title, "untrained")));
+  const shown = isShared ? [{ ...blocks[0], name: "all runs", which: ["untrained"] }, ...blocks.map((b) => ({ ...b, which: ["trained"] }))] : blocks.map((b) => ({ ...b, which: ["untrained", "trained"] }));
+  const first = make("tr", {}, make("td"), ...shown.map((b) => make("th", { scope: "colgroup", colspan: String(b.which.length), class: b.kind }, ...breakable(b.name))));
+  const second = make("tr", {}, make("td"), ...shown.flatMap((b) => b.which.map((which) => make("th", { scope: "col", class: `number ${which} ${b.kind}`, text: which }))));
   const rows = titles.map((title) => make("tr", {}, make("th", { scope: "row", text: title }),
-    ...blocks.flatMap((b) => ["untrained", "trained"].map((which) => make("td", { class: `number ${which} ${b.kind}`, text: cell(b, title, which) })))));
+    ...shown.flatMap((b) => b.which.map((which) => make("td", { class: `number ${which} ${b.kind}`, text: cell(b, title, which) })))));
   return make("div", { class: "scroll compare", ...reachable("All metrics of all runs") }, make("table", {}, make("thead", {}, first, second), make("tbody", {}, ...rows)));
 }
