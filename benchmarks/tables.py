@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,19 +21,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from icone.api.random_data import DataShape
-from icone.api.training_parts import build_parts
 from icone.config import PretrainConfig
-from icone.data import Preparation
 from icone.methods.icone import IConE
 from icone.paper.execute import device_name
 from icone.process import configure_process
-from icone.training.context import RunContext
-from icone.training.engine import EagerEngine, Engine
-from icone.training.step import TrainStep
+from random_step import preparation_of, step_seconds
 
 FORMS = ("orthogonality", "sampled_orthogonality", "auto")
-CHANNELS, WARM_UPS, ROUNDS, ROUND_SECONDS = 3, 3, 3, 0.5
+CHANNELS = 3
 
 
 def measure(count: int, form: str, batch_size: int, encoder: str, size: int, device: torch.device) -> dict[str, Any]:
@@ -46,32 +39,7 @@ def measure(count: int, form: str, batch_size: int, encoder: str, size: int, dev
     config = PretrainConfig(
         source="random", encoder=encoder, batch_size=batch_size, options=(f"diversity={form}",), device=device.type
     )
-    preparation = Preparation(
-        spatial_dims=2, channels=CHANNELS, size=(size, size), fit="stretch", spacing=None, low=(0.0,) * CHANNELS,
-        high=(1.0,) * CHANNELS, dtype="uint8",
-    )  # fmt: skip
-    parts = build_parts(config, DataShape(preparation, count).random(device, config.views))
-    step = TrainStep(parts.method.train(), parts.views, config, 10**6, device)
-    context = RunContext(device, tf32=True)
-    engine: Engine = EagerEngine(step, parts.loader)
-    if device.type == "cuda":
-        from icone.cuda.graph import CapturedEngine
-
-        engine = CapturedEngine(step, parts.loader, context, None, compiled=False)
-
-    def seconds_of(steps: int) -> float:
-        began = time.perf_counter()
-        for _ in range(steps):
-            engine((batch_size,))
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - began) / steps
-
-    with context.active():
-        parts.loader.begin(0)
-        one = min(seconds_of(1) for _ in range(WARM_UPS))
-        steps = max(2, min(200, round(ROUND_SECONDS / one)))
-        seconds = statistics.median(seconds_of(steps) for _ in range(ROUNDS))
+    seconds, parts = step_seconds(config, preparation_of((size, size), CHANNELS), count)
     table = cast(IConE, parts.method).table.weight
     return {
         "n": count,
