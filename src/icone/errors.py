@@ -87,12 +87,14 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an exception's message, or its type where it has none.
+    """The first line of an exception's message, or its type where it has none; that of a `KeyError` is a name alone.
 
-    >>> one_line(EOFError())
-    'EOFError'
+    >>> one_line(EOFError()), one_line(KeyError("image"))
+    ('EOFError', "KeyError: 'image'")
     """
     text = str(error).strip()
+    if isinstance(error, KeyError):
+        text = f"KeyError: {text}"
     return text.splitlines()[0] if text else type(error).__name__
 
 

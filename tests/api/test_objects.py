@@ -163,7 +163,8 @@ def test_a_dataset_brings_its_labels(tmp_path: Path) -> None:
     [
         (np.zeros(5), "is no data set"),
         (np.zeros((0, 8, 8)), "is no data set"),
-        (np.array(["a", "b"]), "is no data set"),
+        (np.array([1j, 2j]), "is no data set"),
+        (np.array(["a.png", "b.png"]), "there is no file a.png"),
         ([], "is empty"),
         ({"a": 1}, "a dict is no data set"),
         (7, "^source must be"),

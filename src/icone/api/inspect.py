@@ -12,6 +12,7 @@ from torch import nn
 
 from icone.api.build import (
     check_data,
+    check_given,
     check_known,
     describe_source,
     make_encoder,
@@ -43,6 +44,7 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     """
     check_known(settings, PretrainConfig)
     check_data("data", data)
+    check_given(labels=labels)
     is_table = isinstance(labels, (str, os.PathLike))
     config = PretrainConfig(**settings, source=describe_source(data), labels=labels if is_table else None)
     console = console or Terminal()

@@ -69,6 +69,8 @@ def _try_out(function: ViewFunction, shape: tuple[int, ...]) -> None:
             ) from error
     if not isinstance(view, Tensor) or tuple(view.shape) != shape:
         found = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
-        raise InputError(f"views={name} returned {found}. Give {wanted}")
+        is_last = isinstance(view, Tensor) and tuple(view.shape) == (*shape[1:], shape[0])
+        way_out = ": view.movedim(-1, 0) puts the channels first" if is_last else ""
+        raise InputError(f"views={name} returned {found}{way_out}. Give {wanted}")
     if not torch.isfinite(view).all():
         raise InputError(f"views={name} returned values that are NaN or infinite. Give {wanted}")
