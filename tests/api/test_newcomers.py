@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import random
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,11 +21,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import icone
 from icone.cli import main
-from icone.config import DataConfig
+from icone.config import DataConfig, ImageViews, PointViews, VolumeViews
 from icone.data import Source, open_source
 from icone.errors import InputError
 from icone.run import Run
 from icone.terminal import Terminal
+from icone.views import CropViews, CustomViews, PointPipeline, VolumePipeline
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (8, 16, 16, 3), dtype=np.uint8)
 QUICK: dict[str, Any] = {"size": 16, "encoder": "test_vit", "epochs": 1, "probe_every": 0, "device": "cpu"}
@@ -224,3 +228,73 @@ def test_a_single_sample_is_embedded_and_predicted_in_the_same_ways(
     assert pd.read_csv(tmp_path / "tuned" / "predictions-1.csv")["path"].tolist() == [files[1]]
     assert main(["pretrain", files[1]]) == 2
     assert "is one file" in capsys.readouterr().err
+
+
+def flipped(sample: Tensor) -> Tensor:
+    return sample.flip(-1) if torch.rand(()) < 0.5 else sample
+
+
+def shifted(sample: Tensor) -> Tensor:
+    return sample + float(np.random.rand())
+
+
+def brighter(sample: Tensor) -> Tensor:
+    return sample * random.uniform(0.5, 1.5)
+
+
+OFF = ImageViews(crop_scale=(1, 1), flip=0, vertical_flip=0, jitter=0, grayscale=0, blur=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"views": lambda sample: (sample - 0.5) / 0.25}, "views=<lambda> returns the same view of a sample"),
+        ({"views": lambda sample: sample.mul_(2)}, "views=<lambda> returns the same view of a sample"),
+        ({"image_views": OFF}, "every random step of the views is switched off.* image_views=ImageViews\\(flip=0.5\\)"),
+        ({"views": flipped}, None),
+        ({"views": shifted}, None),
+        ({"views": brighter}, None),
+        ({"image_views": dataclasses.replace(OFF, blur=0.1)}, None),
+        ({"image_views": OFF, "method": "mae"}, None),
+        ({"image_views": OFF, "method": "cross_entropy", "labels": list("abababab"), "batch_size": 4}, None),
+        ({}, None),
+    ],
+)
+def test_views_that_are_all_the_same_are_said_before_training(
+    settings: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    told = io.StringIO()
+    run = icone.pretrain(
+        IMAGES, out=tmp_path / "run", console=Terminal(file=told, width=400), **{**QUICK, "size": 32, **settings}
+    )
+    before, _, _ = told.getvalue().partition("training:")
+    found = re.search(r"note: all views of a sample are the same.*", before)
+    assert (found is not None) == (said is not None)
+    assert said is None or (found is not None and re.search(said, found[0]))
+    assert any("all views" in note for note in run.record["data"]["notes"]) == (said is not None)
+
+
+@pytest.mark.parametrize("view", [flipped, shifted, brighter])
+def test_looking_at_views_leaves_all_random_numbers_as_they_are(
+    view: Callable[[Tensor], Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def losses(name: str) -> list[float]:
+        random.seed(0)
+        np.random.seed(0)
+        run = icone.pretrain(IMAGES, views=view, out=tmp_path / name, console=quiet(), **QUICK)
+        return [row["loss"] for row in run.history]
+
+    looked = losses("looked")
+    monkeypatch.setattr(CustomViews, "why_identical", None)
+    assert losses("not") == looked
+
+
+def test_views_of_volumes_points_and_crops_that_are_all_the_same() -> None:
+    off = VolumeViews(
+        crop_scale=(1, 1), flip=0, rotate=0, shift=0, contrast=(1, 1), noise=0, noise_sigma=0, blur=0
+    )  # fmt: skip
+    volumes = VolumePipeline(off, channels=1, size=(8, 8, 8))
+    assert "--volume-views.flip=0.5" in (volumes.why_identical or "")
+    assert CropViews(volumes, 0.3).why_identical is None
+    assert "--point-views.noise-sigma=0.1" in (PointPipeline(PointViews(noise_sigma=0)).why_identical or "")
+    assert PointPipeline(PointViews()).why_identical is None
