@@ -111,7 +111,7 @@ def test_images_in_any_sequence(make: Callable[[], Any]) -> None:
         (lambda: (image for image in IMAGES), r"^source of type generator has no length: give a list, list\(source\)$"),
         (lambda: Path().glob("*.png"), "has no length: give a list"),
         (Stream, "source of type Stream has no length: give a list"),
-        (lambda: Image.fromarray(IMAGES[0]), "source is one image, and a data set has several: give a list"),
+        (lambda: Image.fromarray(IMAGES[0]), "one image is no data set: give a list of images"),
         (lambda: DataLoader(Pairs()), "DataLoader is no data set; give its data set, loader.dataset"),
         (Broken, "cannot use sample 0 of Broken of 8 samples: KeyError: 'image'"),
         (lambda: ["a.png", None], "entry 1 of the list is of type NoneType, and others are paths: give paths alone"),

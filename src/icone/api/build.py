@@ -70,9 +70,8 @@ def check_data(flag: str, data: Any) -> None:
     is_text = isinstance(data, (str, os.PathLike))
     if hasattr(data, "__iter__") and not hasattr(data, "__len__"):  # a generator, an IterableDataset
         raise InputError(f"{flag} of type {type(data).__name__} has no length: give a list, list({flag})")
-    if isinstance(data, Image.Image):
-        raise InputError(f"{flag} is one image, and a data set has several: give a list of images")
-    if (is_text and not os.fspath(data)) or not (is_text or hasattr(data, "__len__") or isinstance(data, Source)):
+    holds_samples = hasattr(data, "__len__") or isinstance(data, (Source, Image.Image))
+    if (is_text and not os.fspath(data)) or not (is_text or holds_samples):
         raise refused(flag, repr(data), "a path, a name or an object that holds samples or labels")
 
 

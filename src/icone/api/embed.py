@@ -163,10 +163,10 @@ def embed(
     """
     if source is not None and data is not None:
         raise InputError("--data says where the run's own data lies now: leave out what else is to be embedded")
+    check_given(source=source, data=data, labels=labels)
     run = run if isinstance(run, Run) else Run.open(run)
     by_tiles = tiles or run.config.tiles is not None
     source = source if by_tiles else one_sample(source)
-    check_given(source=source, data=data, labels=labels)
     given = given_objects(run, encoder, views, "icone.embed(run, x, {}=…)")
     console = console or Terminal()
     target = Path(out) if out is not None else None

@@ -112,8 +112,8 @@ class FineTuned(nn.Module):
 
         Columns: `id`, `path`, `prediction`, and the probability `p_NAME` of every class or label.
         """
-        data = data if self.config.tiles is not None else one_sample(data)
         check_given(data=data)
+        data = data if self.config.tiles is not None else one_sample(data)
         config = without_labels(self.config) if data is None else for_other_data(self.config)
         config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
         config = with_given(config, data_root=data_root, cache=cache)

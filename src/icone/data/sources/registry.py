@@ -126,6 +126,8 @@ def _open(data: Any, config: DataConfig) -> Source:
         return open_paths(data, config.axes)
     if is_dataset(data):
         return SequenceSource(data, config.axes)
+    if isinstance(data, Image.Image):
+        raise InputError("one image is no data set: give a list of images")
     way_out = "give its data set, loader.dataset" if hasattr(data, "batch_sampler") else KNOWN
     raise InputError(f"a {type(data).__name__} is no data set; {way_out}")
 
