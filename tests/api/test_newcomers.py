@@ -298,3 +298,11 @@ def test_views_of_volumes_points_and_crops_that_are_all_the_same() -> None:
     assert CropViews(volumes, 0.3).why_identical is None
     assert "--point-views.noise-sigma=0.1" in (PointPipeline(PointViews(noise_sigma=0)).why_identical or "")
     assert PointPipeline(PointViews()).why_identical is None
+
+
+def test_a_view_that_fails_is_named_once() -> None:
+    def broken(sample: Tensor) -> Tensor:
+        raise KeyError("mask")
+
+    with pytest.raises(InputError, match=r"^views=broken failed: KeyError: 'mask'\. Give a function"):
+        CustomViews(broken, (1, 8, 8))

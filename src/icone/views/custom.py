@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icone.errors import InputError, one_line
+from icone.errors import InputError, type_and_line
 from icone.views.base import Views, unit_range
 
 ViewFunction = Callable[[Tensor], Tensor]
@@ -106,7 +106,7 @@ def _view_of(function: ViewFunction, sample: Tensor, shape: tuple[int, ...]) -> 
     try:
         view = function(sample)
     except Exception as error:  # it is the user's code: whatever it raises
-        raise InputError(f"views={name} failed: {type(error).__name__}: {one_line(error)}. Give {wanted}") from error
+        raise InputError(f"views={name} failed: {type_and_line(error)}. Give {wanted}") from error
     if not isinstance(view, Tensor) or tuple(view.shape) != shape:
         found = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
         is_last = isinstance(view, Tensor) and tuple(view.shape) == (*shape[1:], shape[0])
