@@ -145,6 +145,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("labels.csv", "other.csv"):
         (folder / name).write_text("\n".join(rows) + "\n")
     shutil.copytree(folder / "scans", folder / "moved" / "scans")
+    shutil.copy(folder / "scans" / "scans_0.nii.gz", folder / "scan.nii.gz")
     tissue = np.zeros((48, 48, 48), dtype=np.uint8)
     tissue[:, :32] = rng.integers(100, 200, (48, 32, 48))
     zarr.create_array(str(folder / "brain.zarr"), data=tissue, chunks=(16, 16, 16))

@@ -59,6 +59,10 @@ def test_help_fits_into_80_columns_and_ends_with_examples(
         ("pretrain cells/ --batchsize=4", "unknown flag --batchsize; did you mean --batch-size"),
         ("embed runs/cells --epochs 3", "unknown flag --epochs"),
         ("paper list --seedz 3", "unknown flag --seedz; did you mean --seeds"),
+        (
+            "pretrain cells/ --exclude --yy*",
+            "unknown flag --yy*. A value of --exclude that begins with -- follows an equals sign, without a space.",
+        ),
         ("pretrain cells/ --zzzz", "unknown flag --zzzz. `icone pretrain --help` lists all"),
     ],
 )

@@ -157,7 +157,7 @@ CASES: dict[str, Case] = {
     ),
     "patients": (patients, 3, {}, {"samples": 6, "classes": {}}, 'channels_from="{id}_{flair,t1}.nii.gz"'),
     "segmentations": (patients, 3, {}, {}, "2 of 6 samples are segmentations by their names, such as sub1/sub1_seg"),
-    "segmentations in a folder": (masks_in_a_folder, 2, {}, {"samples": 6}, 'exclude="masks" leaves such files out'),
+    "segmentations in a folder": (masks_in_a_folder, 2, {}, {"samples": 6}, 'exclude=["masks"] leaves such files out'),
     "an unknown split": (unknown_split, 2, {}, {"samples": 6}, "TRAIN and VALIDATION are named like splits"),
     "8 and 16 bit": (two_depths, 2, {}, {}, "2 of 4 are uint8 with values up to"),
     "8 bit, the largest value": (differing_maxima, 2, {}, {}, "2 of 4 are uint8 with values up to 200, such as"),

@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,28 +106,28 @@ def test_it_is_shown_as_the_command_line_prints_it(
     assert main([places.get(word, word) for word in command]) == 0
     printed = words(capsys.readouterr().out)
     assert said in words(repr(found))
-    lines = [words(line) for line in repr(found).splitlines() if "=" not in line]  # settings are flags there
+    lines = [words(line) for line in repr(found).splitlines() if not re.search(r"=|icone\.plan", line)]  # flags there
     assert [line for line in lines if line not in printed] == []
     assert said.split()[-1] in (found._repr_html_() or "")
 
 
-def test_a_plan_says_afterwards_what_it_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    found = icone.plan("synthetic:gaussians@x60", features=8, epochs=2, device="cpu")
-    assert repr(found) in capsys.readouterr().out.replace(" \n", "\n")
-    assert "settings: batch_size=1" in repr(found)
-    assert found["fits"]
-
-
-def test_a_notebook_shows_the_value_of_a_cell_and_prints_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("inspect", "plan"):
-        monkeypatch.setattr(f"icone.api.{module}.in_notebook", lambda console: True)
+def test_a_look_or_a_plan_is_told_once_by_the_value_that_shows_itself(capsys: pytest.CaptureFixture[str]) -> None:
     found = icone.inspect("synthetic:gaussians@x60", features=8)
-    plan = icone.plan("synthetic:gaussians@x60", features=8, device="cpu")
+    plan = icone.plan("synthetic:gaussians@x60", features=8, epochs=2, device="cpu")
     assert capsys.readouterr().out == ""
+    assert "60 points" in repr(found)
+    assert "icone.plan measures" in repr(found)
     assert "60 points" in (found._repr_html_() or "")
+    assert "settings: batch_size=1" in repr(plan)
     assert "micro-batch" in (plan._repr_html_() or "")
+    assert plan["fits"]
+
+
+def test_the_command_line_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "synthetic:gaussians@x60", "--features", "8", "--epochs", "2", "--device", "cpu"]) == 0
+    printed = words(capsys.readouterr().out)
+    assert "micro-batch" in printed
+    assert "settings: --batch-size 1" in printed
 
 
 def test_a_run_keeps_it(run: Run) -> None:

@@ -69,9 +69,8 @@ def test_errors_and_notes_name_the_argument_in_python_and_the_flag_in_the_termin
     images = np.random.default_rng(0).random((4, 5, 20, 20))
     found = icone.inspect(images, encoder="resnet10_3d")
     assert any("size=20 keeps their size" in note for note in found["notes"]), found["notes"]
-    said = capsys.readouterr().out
-    assert "size=20 keeps their size" in said
-    assert "--" not in said
+    assert "size=20 keeps their size" in repr(found)
+    assert "--" not in repr(found)
     np.save(tmp_path / "a.npy", images)
     assert main(["inspect", str(tmp_path / "a.npy"), "--encoder", "resnet10_3d", "--cache", "off"]) == 0
     assert "--size 20 keeps their size" in capsys.readouterr().out

@@ -87,13 +87,24 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an exception's message, or its type where it has none.
+    """The first line of an exception's message, or its type where it has none; of a `KeyError`, a name, with its type.
 
-    >>> one_line(EOFError())
-    'EOFError'
+    >>> one_line(EOFError()), one_line(KeyError("image"))
+    ('EOFError', "KeyError: 'image'")
     """
     text = str(error).strip()
+    if isinstance(error, KeyError):
+        return type_and_line(error)
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def type_and_line(error: BaseException) -> str:
+    """The type of an exception and the first line of its message, for mistakes in code.
+
+    >>> type_and_line(ZeroDivisionError("division by zero")), type_and_line(EOFError())
+    ('ZeroDivisionError: division by zero', 'EOFError')
+    """
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
 
 
 OWN_CODE = ". One of your own is known once it is registered (on the command line: `--import FILE.py`)"

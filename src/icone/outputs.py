@@ -22,10 +22,12 @@ def source_name(source: str) -> str:
 
     >>> source_name("data/scans/"), source_name("medmnist:adrenalmnist3d@64"), source_name("scans.h5:/images")
     ('scans', 'adrenalmnist3d@64', 'scans')
+    >>> source_name("new/brain.nii.gz")
+    'brain'
     """
     if is_object(source):
         return source.removeprefix(OBJECT).split()[0].lower()
-    return Path(source.partition(":/")[0].rsplit(":", 1)[-1]).stem
+    return Path(source.partition(":/")[0].rsplit(":", 1)[-1].removesuffix(".gz")).stem
 
 
 def default_folder(source: str) -> Path:

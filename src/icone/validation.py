@@ -13,6 +13,7 @@ import itertools
 import math
 import numbers
 import os
+import shlex
 import tempfile
 import types
 import typing
@@ -309,8 +310,10 @@ def user_path(path: str | Path) -> Path:
 def meant_path(path: Path) -> str:
     """What a sentence about a path that does not exist says of one that does and has nearly the same name.
 
-    It begins with "; " and is empty where there is none.
+    It begins with "; " and is empty where there is none. A pattern is told how patterns are given.
     """
+    if "*" in path.name:
+        return f"; a pattern is no path: give the folder, and with it --include={shlex.quote(path.name)}"
     place = path.absolute()
     while not os.path.lexists(place.parent):
         place = place.parent

@@ -18,6 +18,8 @@ SWITCHES = frozenset({
     "scratch", "skip-unreadable", "stop-on-collapse", "thumbnails", "untrained",
 })  # fmt: skip
 """Flags without a value: in Python they are True or False."""
+LISTS = frozenset({"exclude", "include"})
+"""Flags that take several values: in Python they are a list."""
 COMMAND_LINE_ONLY = frozenset({
     "check", "clear", "config", "debug", "devices", "duplicates", "import", "json", "names", "seeds", "smoke",
 })  # fmt: skip
@@ -116,6 +118,8 @@ def _argument(found: re.Match[str], missing: str = "") -> str:
     if flag == "options":
         option, _, setting = value.partition("=")
         return f'options={{"{option}": {_literal(setting)}}}'
+    if flag in LISTS:
+        return f"{name}=[{_literal(value)}]"
     group, _, own = name.rpartition(".")
     if group:
         return f"{group}={group.title().replace('_', '')}({own}={_literal(value)})"

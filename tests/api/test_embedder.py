@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -54,3 +56,26 @@ def test_a_supervised_method_takes_y() -> None:
     assert embedder.fit(points, np.arange(20) % 2).transform(points).shape == (20, 8)
     with pytest.raises(icone.InputError, match="needs a label"):
         embedder.fit(points)
+
+
+def test_files_go_in_as_a_list_of_their_paths(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (6, 16, 16), dtype=np.uint8)
+    paths = [tmp_path / f"{name}.png" for name in "fbdace"]
+    for path, image in zip(paths, images, strict=True):
+        Image.fromarray(image).save(path)
+    settings = {"size": 16, "probe_every": 0, "cache": "off"}
+    of_arrays = icone.Embedder(encoder="test_vit", epochs=1, settings=settings).fit(images).transform(images)
+    embedder = icone.Embedder(encoder="test_vit", epochs=1, settings=settings)
+    for data in (paths, np.array(list(map(str, paths))), pd.DataFrame({"path": paths})):
+        np.testing.assert_allclose(embedder.fit(data).transform(data), of_arrays, atol=1e-5)
+    np.testing.assert_allclose(embedder.transform(paths[::-1]), of_arrays[::-1], atol=1e-5)
+    np.testing.assert_allclose(embedder.transform(paths[2]), of_arrays[[2]], atol=1e-5)
+    with pytest.raises(icone.InputError, match="X of type generator has no length: give a list"):
+        embedder.fit(tmp_path.glob("*.png"))
+
+
+def test_missing_labels_are_none() -> None:
+    points = np.random.default_rng(0).normal(size=(6, 4))
+    for labels in (["a", "b", None] * 2, [0.0, 1.0, np.nan] * 2):
+        with pytest.raises(icone.InputError, match="needs a label for every"):
+            icone.Embedder(method="cross_entropy", epochs=1, batch_size=2, settings=QUICK).fit(points, labels)

@@ -236,7 +236,11 @@ def test_a_fine_tuned_network_answers_as_predict_does(
     np.testing.assert_allclose(icone.from_export(target)(images).numpy(), answers, rtol=1e-4, atol=1e-4)
     said = json.loads(Path(f"{target}.json").read_text())["output"]
     names = [] if task == "regression" else ["a", "b"]
-    assert said == {"kind": "probabilities" if names else "numbers", "task": task, "names": names}
+    kind_of_answer = "probabilities" if names else "numbers"
+    assert said == {
+        "kind": kind_of_answer, "axes": f"N, {kind_of_answer}", "shape": ["N", len(names) or 1], "task": task,
+        "names": names,
+    }  # fmt: skip
     with pytest.raises(InputError, match='exported as torch or onnx, got format="hub"'):
         icone.export(tuned, "hub", tmp_path / "hub")
 
@@ -254,6 +258,40 @@ def test_what_a_program_without_icone_has_to_do_is_said(runs: dict[int, icone.Ru
     x = np.clip((VOLUMES[:, :, 2:18] - low) / (high - low), 0, 1)  # of the size already: nothing to resample or pad
     expected = icone.load_encoder(runs[3])(VOLUMES[:, :, 2:18])
     torch.testing.assert_close(program(torch.from_numpy(x)), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_the_axes_are_said_in_words(dims: int, runs: dict[int, icone.Run], tmp_path: Path) -> None:
+    target = icone.export(runs[dims], "torch", tmp_path / "encoder.pt2")
+    said = json.loads(Path(f"{target}.json").read_text())
+    expected = {2: ("N, C, H, W", ["N", 3, 32, 32]), 3: ("N, C, D, H, W", ["N", 1, 16, 16, 16])}
+    assert (said["input"]["axes"], said["input"]["shape"]) == expected[dims]
+    assert list(said["input"]["meaning"]) == said["input"]["axes"].split(", ")
+    assert said["input"]["meaning"]["C"] == {2: "red, green, blue", 3: "the only channel"}[dims]
+    assert {2: "rows of an image", 3: "rows of DICOM"}[dims] in said["input"]["meaning"]["H"]
+    features = icone.load_encoder(runs[dims]).num_features
+    assert said["output"] == {"kind": "features", "axes": "N, features", "shape": ["N", features]}
+    assert "num_features" not in said
+    assert "is_rgb" not in said["preparation"]
+
+
+@pytest.mark.parametrize("kind", ["torch", "hub"])
+def test_exports_of_the_first_version_are_read(kind: Any, runs: dict[int, icone.Run], tmp_path: Path) -> None:
+    target = icone.export(runs[2], kind, tmp_path / f"export{EXPORTS[kind].suffix or ''}")
+    file = Path(f"{target}.json") if kind == "torch" else target / "config.json"
+    content = json.loads(file.read_text())
+    said = content if kind == "torch" else content["icone"]
+    features = said.pop("output")["shape"][1]
+    said |= {"version": 1, "num_features": features, "output": {"kind": "features"}, "input": "samples in [0, 1]"}
+    said["preparation"]["is_rgb"] = True
+    file.write_text(json.dumps(content))
+    frozen = icone.from_export(target)
+    torch.testing.assert_close(frozen(IMAGES), icone.load_encoder(runs[2])(IMAGES), atol=1e-5, rtol=1e-5)
+    assert frozen.num_features == features
+    said["version"] = 3
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="has the version 3 of descriptions: a newer icone reads it"):
+        icone.from_export(target)
 
 
 def test_what_cannot_be_is_refused(runs: dict[int, icone.Run], tmp_path: Path) -> None:

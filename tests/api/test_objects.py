@@ -163,7 +163,8 @@ def test_a_dataset_brings_its_labels(tmp_path: Path) -> None:
     [
         (np.zeros(5), "is no data set"),
         (np.zeros((0, 8, 8)), "is no data set"),
-        (np.array(["a", "b"]), "is no data set"),
+        (np.array([1j, 2j]), "is no data set"),
+        (np.array(["a.png", "b.png"]), "there is no file a.png"),
         ([], "is empty"),
         ({"a": 1}, "a dict is no data set"),
         (7, "^source must be"),
@@ -250,7 +251,7 @@ def test_views_of_your_own(tmp_path: Path) -> None:
     run = pretrain(IMAGES, tmp_path / "run", views=view, num_views=3)
     assert run.config.views == 3
     assert set(calls) == {(3, 16, 16)}
-    assert len(calls) == 1 + 2 * 12 * 3  # tried once, then every view of both epochs
+    assert len(calls) == 1 + 2 + 2 * 12 * 3  # tried once, two views compared, then every view of both epochs
     assert run.record["views"]["applied"] == {"custom": {"callable": "view"}}
     assert len(icone.embed(run, IMAGES, console=quiet())) == 12  # the deterministic view needs no callable
     with pytest.raises(InputError, match="given its views as a Python object"):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import nn
 
 from icone.api.weights import start_from_weights
@@ -67,7 +68,10 @@ def check_given(**given: Any) -> None:
 def check_data(flag: str, data: Any) -> None:
     """Refuse what is neither a text nor an object that could be data or labels, before anything is opened."""
     is_text = isinstance(data, (str, os.PathLike))
-    if (is_text and not os.fspath(data)) or not (is_text or hasattr(data, "__len__") or isinstance(data, Source)):
+    if hasattr(data, "__iter__") and not hasattr(data, "__len__"):  # a generator, an IterableDataset
+        raise InputError(f"{flag} of type {type(data).__name__} has no length: give a list, list({flag})")
+    holds_samples = hasattr(data, "__len__") or isinstance(data, (Source, Image.Image))
+    if (is_text and not os.fspath(data)) or not (is_text or holds_samples):
         raise refused(flag, repr(data), "a path, a name or an object that holds samples or labels")
 
 
@@ -98,6 +102,7 @@ def describe_objects(
 ) -> tuple[dict[str, Any], Given]:
     """What the configuration says about the arguments of `icone.pretrain`, and those that are objects."""
     check_data("source", source)
+    check_given(labels=labels)
     settings: dict[str, Any] = {
         "source": describe_source(source),
         "encoder": encoder,

@@ -33,6 +33,7 @@ from icone.api.run_data import check_moved, note_splits, open_run_data, with_mov
 from icone.config import PretrainConfig, is_object, with_given
 from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.data.labels import has_column
+from icone.data.sources.registry import one_sample
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows
 from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract, extract_maps
@@ -140,6 +141,8 @@ def embed(
 ) -> pd.DataFrame:
     """Embeddings of whatever `icone.pretrain` can train on (default: the run's own data), one row per sample.
 
+    A single sample is a path of one image or volume, a PIL image, or an array in a list, `[x]`.
+
     `data` says where the run's own data is now, or gives it again. `encoder` and `views` are for runs that were given
     theirs as Python objects, as for `load_encoder`. Columns: `id`,
     `path`; `label`, `group` and `split`, where they are known; the features `f0`, `f1`, …; and two coordinates of each
@@ -160,14 +163,15 @@ def embed(
     """
     if source is not None and data is not None:
         raise InputError("--data says where the run's own data lies now: leave out what else is to be embedded")
-    check_given(source=source, data=data)
+    check_given(source=source, data=data, labels=labels)
     run = run if isinstance(run, Run) else Run.open(run)
+    by_tiles = tiles or run.config.tiles is not None
+    source = source if by_tiles else one_sample(source)
     given = given_objects(run, encoder, views, "icone.embed(run, x, {}=…)")
     console = console or Terminal()
     target = Path(out) if out is not None else None
     if dense and (target is None or target.suffix != ".npz"):
         raise InputError("dense features are written as one .npz file: give its name with --out")
-    by_tiles = tiles or run.config.tiles is not None
     if dense and run.preparation.crops and not by_tiles:
         raise InputError("samples of a run with --crop differ in size: --tiles --out=MAP.zarr maps their features")
     is_map = target is not None and target.suffix == ".zarr"

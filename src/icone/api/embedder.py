@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch.utils.data import Dataset
 
+from icone.api.build import check_data
 from icone.api.embed import load_encoder
 from icone.api.pretrain import pretrain
-from icone.data.sources.objects import Arrangement
-from icone.evaluation.features import FrozenEncoder
+from icone.api.run_data import for_other_data
+from icone.data import load_for_inference
+from icone.data.sources.dataframe import PATH_COLUMNS
+from icone.data.sources.objects import PATH, Arrangement, as_array, as_list
+from icone.data.sources.registry import one_sample
+from icone.evaluation.features import FrozenEncoder, extract
 from icone.recipe import BASE_LR
 from icone.terminal import Terminal
 
@@ -24,8 +31,9 @@ from icone.terminal import Terminal
 class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A scikit-learn transformer that learns an encoder without labels and returns its features.
 
-    `X` is an array of images or volumes, (n, C, *size) or (n, *size), or of points, (n, features). Labels `y` are used
-    by supervised methods alone. The arguments are those of `icone.pretrain`; `settings` holds further ones
+    `X` is an array of images or volumes, (n, C, *size) or (n, *size), or of points, (n, features); or files: a list of
+    paths, whose features come in the same order; or whatever else `icone.pretrain` takes. Labels `y` are used by
+    supervised methods alone. The arguments are those of `icone.pretrain`; `settings` holds further ones
     (`settings={"precision": "fp32", "features": 8}`). `out` keeps the run folder, else it is temporary. After `fit`,
     `encoder_` is the frozen encoder and `history_` has a row per epoch.
 
@@ -68,6 +76,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None) -> Embedder:  # noqa: N803
         """Train an encoder on the samples; the arrays are left as they are."""
         samples = self._checked(X, reset=True)
+        labels = None if y is None else np.asarray(y)
         with tempfile.TemporaryDirectory(prefix="icone-") as folder:
             run = pretrain(
                 samples,
@@ -75,7 +84,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 method=self.method,
                 options=self.options or {},
                 views=self.views,
-                labels=None if y is None else list(np.asarray(y).astype(str)),
+                labels=labels,
                 epochs=self.epochs,
                 batch_size=self.batch_size,
                 lr=self.lr,
@@ -87,12 +96,15 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
             self.encoder_: FrozenEncoder = load_encoder(run)
             self.history_ = run.history
+            self.config_ = for_other_data(run.config)
         return self
 
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803
         """The features (n, features) of samples like those that it was fitted on."""
         check_is_fitted(self)
         samples = self._checked(X, reset=False)
+        if not isinstance(samples, np.ndarray):
+            return extract(self.encoder_, load_for_inference(samples, self.encoder_.preparation, self.config_))
         arrange = Arrangement(samples.shape[1:], (self.settings or {}).get("axes"))
         with torch.inference_mode():
             rows = [
@@ -113,9 +125,27 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
-    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:  # noqa: N803
-        """Points by the rules of scikit-learn; images and volumes as they are, because `pretrain` looks at them."""
+    def _checked(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
+        """Points by the rules of scikit-learn; all else as it is, because `pretrain` looks at it."""
         if getattr(X, "ndim", 2) > 2:
-            return X.detach().cpu().numpy() if isinstance(X, torch.Tensor) else np.asarray(X)
+            return as_array(X)
+        if isinstance(X, Iterator):
+            check_data("X", X)
+        if holds_samples(X):
+            return as_list(X) if reset else one_sample(as_list(X))
         points: np.ndarray = validate_data(self, X, reset=reset, dtype=np.float32, ensure_min_samples=2 if reset else 1)
         return points
+
+
+def holds_samples(data: Any) -> bool:
+    """Whether data is no table of numbers: a path, a list of paths or images, a Dataset, a table of paths.
+
+    >>> holds_samples(["a.png", "b.png"]), holds_samples([[1.0, 2.0], [3.0, 4.0]])
+    (True, False)
+    """
+    if hasattr(data, "columns"):
+        return any(str(column).strip().lower() in PATH_COLUMNS for column in data.columns)
+    data = as_list(data)
+    if isinstance(data, (list, tuple)):
+        return any(isinstance(one, (*PATH, Image.Image)) or getattr(one, "ndim", 0) > 1 for one in data)
+    return isinstance(data, (*PATH, Dataset))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from icone.api.build import (
     check_data,
+    check_given,
     check_known,
     describe_source,
     make_encoder,
@@ -25,7 +25,7 @@ from icone.data import Summary, inspect_data, open_source
 from icone.encoders import num_features
 from icone.encoders.registry import encoder_name
 from icone.readable import Part, Readable, show
-from icone.terminal import Terminal, counted, in_notebook
+from icone.terminal import Terminal, counted
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 from icone.wording import in_user_terms
@@ -33,9 +33,9 @@ from icone.wording import in_user_terms
 
 @check_arguments
 def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **settings: Any) -> Readable:
-    """What `icone.pretrain(data, …)` would understand of its data, printed and as a dictionary; nothing is trained.
+    """What `icone.pretrain(data, …)` would understand of its data, as a dictionary; nothing is trained.
 
-    In a notebook it is not printed: the dictionary shows itself.
+    The dictionary shows itself as the lines of `icone inspect`: as the value of a cell or a prompt, or by `print`.
 
     `data`, `labels` and `settings` are those of `icone.pretrain`. The dictionary has `samples`, `dimensions`, `shape`,
     `spacing`, `channels` (a list of {name, low, high}), `classes`, `groups`, `splits`, `skipped`, `size`, `scale` (by
@@ -44,6 +44,7 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     """
     check_known(settings, PretrainConfig)
     check_data("data", data)
+    check_given(labels=labels)
     is_table = isinstance(labels, (str, os.PathLike))
     config = PretrainConfig(**settings, source=describe_source(data), labels=labels if is_table else None)
     console = console or Terminal()
@@ -53,33 +54,23 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
             source = open_source(data, config, None if is_table else labels)
             summary, preparation = inspect_data(config, bar, source)
         encoder = make_encoder(config, preparation)
-    result = Readable(_plain(summary, config, encoder, device), inspection_parts)
-    if not in_notebook(console):
-        way = f"icone plan {shlex.quote(os.fspath(data))}" if isinstance(data, (str, os.PathLike)) else "icone.plan"
-        time = f"{way} measures that of training, and its memory"
-        show_summary(summary, config, encoder, device, console, time)
-    return result
+    return Readable(_plain(summary, config, encoder, device), inspection_parts)
 
 
 def show_summary(
-    summary: Summary,
-    config: PretrainConfig,
-    encoder: nn.Module | None,
-    device: torch.device,
-    console: Console,
-    time: str | None = None,
+    summary: Summary, config: PretrainConfig, encoder: nn.Module | None, device: torch.device, console: Console
 ) -> None:
-    """Print what was understood, a line each, and the notes; `time` is what is said about that."""
+    """Print what was understood, a line each, and the notes."""
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
     features = "" if encoder is None else f", {counted(num_features(encoder), 'feature')}"
-    show(console, _parts(summary, name + features, str(device), time))
+    show(console, _parts(summary, name + features, str(device)))
 
 
-def inspection_parts(found: dict[str, Any]) -> list[Part]:
-    """What is said about a data set, a line each, and the notes."""
+def inspection_parts(found: dict[str, Any], plan: str = "icone.plan") -> list[Part]:
+    """What is said about a data set, a line each, and the notes; `plan` is the call or command that tells the time."""
     summary = Summary(**{field.name: found[field.name] for field in dataclasses.fields(Summary)})
     encoder = f"{found['encoder'].removeprefix(OBJECT)}, {counted(found['features'], 'feature')}"
-    return _parts(summary, encoder, found["device"])
+    return _parts(summary, encoder, found["device"], f"{plan} measures that of training, and its memory")
 
 
 def _parts(summary: Summary, encoder: str, device: str, time: str | None = None) -> list[Part]:

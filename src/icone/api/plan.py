@@ -14,8 +14,8 @@ from icone.api.random_data import DataShape
 from icone.api.training_parts import build_parts
 from icone.data import inspect_data, open_source
 from icone.data.notes import ENLARGED
-from icone.readable import Readable, show
-from icone.terminal import Terminal, in_notebook
+from icone.readable import Readable
+from icone.terminal import Terminal
 from icone.training.progress import ProgressBar
 from icone.validation import check_arguments
 from icone.wording import in_user_terms
@@ -34,9 +34,9 @@ def plan(
     console: Console | None = None,
     **settings: Any,
 ) -> Readable:
-    """What `icone.pretrain` of the same arguments would take, printed and as a dictionary; nothing is written.
+    """What `icone.pretrain` of the same arguments would take, as a dictionary; nothing is written.
 
-    In a notebook it is not printed: the dictionary shows itself.
+    The dictionary shows itself as the table of `icone plan`: as the value of a cell or a prompt, or by `print`.
 
     A few steps are taken on random samples of the prepared shape, with the real method, encoder and optimizer; at most
     20 s, after the data was looked at. If they do not fit, smaller micro-batches are tried, and last activation
@@ -59,7 +59,4 @@ def plan(
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
-    result = Readable(found.to_json(), plan_parts)
-    if not in_notebook(console):
-        show(console, plan_parts(result))
-    return result
+    return Readable(found.to_json(), plan_parts)

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from icone.api.build import Given, check_given, make_encoder, make_views, memory_errors, own_randomness, pick_device
 from icone.api.embed import load_with_notes, plain_views
 from icone.api.embedding_table import write_embeddings
-from icone.api.run_data import note_splits, open_run_data
+from icone.api.run_data import for_other_data, note_splits, open_run_data, without_labels
 from icone.api.summaries import finetune_parts
 from icone.config import PretrainConfig, with_given
 from icone.config_text import from_json
 from icone.data import Dataset, Preparation
 from icone.data.prepare import Spacing
 from icone.data.sources.base import Array
+from icone.data.sources.registry import one_sample
 from icone.errors import InputError, printable
 from icone.evaluation.features import mean_over_windows
 from icone.find_runs import FINETUNED, is_finetuned, is_pretrained, no_run, runs_in
@@ -107,15 +108,14 @@ class FineTuned(nn.Module):
         cache: str | None = None,
         console: Console | None = None,
     ) -> pd.DataFrame:
-        """A row per sample of whatever `icone.pretrain` can train on (default: the data of the run).
+        """A row per sample of whatever `icone.embed` takes (default: the data of the run), a single one too.
 
         Columns: `id`, `path`, `prediction`, and the probability `p_NAME` of every class or label.
         """
         check_given(data=data)
-        changes: dict[str, Any] = {"labels": None, "label_column": (), "group_column": None, "task": "auto"}
-        if data is not None:  # patterns choose among the files of the run's own folder
-            changes |= {"include": (), "exclude": ()}
-        config = dataclasses.replace(self.config, skip_unreadable=skip_unreadable, **changes)
+        data = data if self.config.tiles is not None else one_sample(data)
+        config = without_labels(self.config) if data is None else for_other_data(self.config)
+        config = dataclasses.replace(config, skip_unreadable=skip_unreadable)
         config = with_given(config, data_root=data_root, cache=cache)
         with memory_errors():
             way_out = "give it after the folder, icone predict FOLDER NEWPATH"
@@ -166,7 +166,10 @@ def predict(
     cache: str | None = None,
     console: Console | None = None,
 ) -> pd.DataFrame:
-    """What a fine-tuned network says about samples, a row each; with `out` written as .csv or .parquet."""
+    """What a fine-tuned network says about samples, a row each; with `out` written as .csv or .parquet.
+
+    `data` is whatever `icone.embed` takes, a single sample too.
+    """
     if out is not None:
         if out.suffix not in TABLES:
             raise InputError(f"cannot write {out}: the name must end in {' or '.join(TABLES)}")

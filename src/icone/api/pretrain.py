@@ -214,7 +214,7 @@ def _prepare(
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
     data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
-    for note in parts.method.notes:
+    for note in parts.notes:
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         tell(f"note: {larger_last_batch(parts.loader)}")

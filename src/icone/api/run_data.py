@@ -43,6 +43,16 @@ def open_run_data(
     return open_source(config.source if data is None else data, config, labels, groups)
 
 
+def for_other_data(config: PretrainConfig) -> PretrainConfig:
+    """The configuration of a run without what is about its own data alone: labels, groups, patterns of file names."""
+    return dataclasses.replace(without_labels(config), include=(), exclude=())
+
+
+def without_labels(config: PretrainConfig) -> PretrainConfig:
+    """The configuration of a run without labels and groups."""
+    return dataclasses.replace(config, labels=None, label_column=(), group_column=None, task="auto")
+
+
 def note_splits(source: Source, config: PretrainConfig, console: Console) -> None:
     """Say which part of a source with official splits is read: that of the run's setting."""
     others = [name for name in source.splits if name != config.split]

@@ -97,7 +97,7 @@ def provenance(config: PretrainConfig, data: Data, parts: Parts) -> dict[str, An
             "instances": len(data.train),
             "held_out": len(data.test) if data.test else 0,
             "skipped": data.skipped,
-            "notes": [*data.notes, *method.notes],
+            "notes": [*data.notes, *parts.notes],
             "preparation": data.preparation.to_json(),
         },
         "views": views.describe(),

@@ -29,6 +29,16 @@ class Parts(NamedTuple):
     views: Views
     loader: Loader
 
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know about how the method and its views were set up."""
+        learns_from_views = self.method.reads == "features" and not self.method.needs_labels
+        why = self.views.why_identical if learns_from_views else None
+        if why is None:
+            return [*self.method.notes]
+        identical = "all views of a sample are the same, so that there is nothing to learn from their agreement"
+        return [*self.method.notes, f"{identical}: {why}"]
+
 
 def build_parts(
     config: PretrainConfig,

@@ -26,7 +26,16 @@ from icone.cli.help_text import asks_for_help, check_flags, show_help
 from icone.cli.learn import Demo, Fetch, Finetune, Inspect, Methods, PlanVerb, Pretrain
 from icone.cli.use import Embed, Export, Predict
 from icone.config import DataConfig
-from icone.errors import InputError, InterruptedRun, LostRank, TrainingError, is_out_of_memory, one_line, unknown_name
+from icone.errors import (
+    InputError,
+    InterruptedRun,
+    LostRank,
+    TrainingError,
+    is_out_of_memory,
+    one_line,
+    type_and_line,
+    unknown_name,
+)
 from icone.find_runs import NoRun, is_finetuned, is_pretrained, no_run
 from icone.paper.commands import Paper
 from icone.process import configure_process, is_launched, is_silent
@@ -176,7 +185,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     if is_out_of_memory(error):
         return f"error: not enough memory ({one_line(error)})", 2
     return (
-        f"error: this is a mistake of icone, not yours ({type(error).__name__}: {one_line(error)}). "
+        f"error: this is a mistake of icone, not yours ({type_and_line(error)}). "
         f"The traceback is in {_write_traceback(error)}: please report it",
         70,
     )

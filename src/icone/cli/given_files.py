@@ -14,7 +14,7 @@ from typing import Any
 
 import tyro
 
-from icone.errors import InputError, one_line, unknown_name
+from icone.errors import InputError, one_line, type_and_line, unknown_name
 from icone.process import EXTENSIONS
 from icone.validation import checked, meant_path, user_path
 
@@ -114,4 +114,4 @@ def _import(name: str) -> None:
     except InputError:
         raise
     except Exception as error:  # it is the user's code: whatever it raises
-        raise InputError(f"--import={name} failed: {type(error).__name__}: {one_line(error)}") from error
+        raise InputError(f"--import={name} failed: {type_and_line(error)}") from error

@@ -172,15 +172,22 @@ def _flags(kind: type[Any], prefix: str = "--") -> Iterator[tuple[str, list[Flag
 
 
 def check_flags(words: Sequence[str], verb: str, kind: type[Any]) -> None:
-    """Refuse a flag that the verb does not have; tyro would list those of all verbs."""
-    known = [flag.usage.split()[0].strip("-,") for _, flags in _flags(kind) for flag in flags if not flag.is_positional]
-    for word in words:
+    """Refuse a flag that the verb does not have; tyro would list those of all verbs.
+
+    A value that begins with two dashes is taken for a flag, as by every parser of its kind, unless it follows an equals
+    sign.
+    """
+    usages = [flag.usage for _, flags in _flags(kind) for flag in flags if not flag.is_positional]
+    known = [usage.split()[0].strip("-,") for usage in usages]
+    for before, word in pairwise(["", *words]):
         if word == "--":
             return
         flag = word.partition("=")[0].removeprefix("--").replace("_", "-")
         if word.startswith("--") and not {flag, flag.removeprefix("no-")} & {*known} and not flag.startswith("tyro-"):
             near = [f"--{name}" for name in nearest_names(flag, known, most=1)]
             meant = f"; did you mean {near[0]}?" if near else "."
+            if any(usage.startswith(f"{before} ") for usage in usages):
+                meant += f" A value of {before} that begins with -- follows an equals sign, without a space."
             raise InputError(f"unknown flag --{flag}{meant} `icone {verb} --help` lists all")
 
 

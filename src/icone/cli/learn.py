@@ -85,12 +85,15 @@ class Inspect(ConfigFlags, DataConfig, EncoderConfig):
         if is_pretrained(Path(self.source)) or is_finetuned(Path(self.source)):
             self._sum_up(console)
             return
-        from icone.api.inspect import inspect
+        from icone.api.inspect import inspect, inspection_parts
+        from icone.readable import show
 
         settings = settings_of(self, "source", "json", "duplicates", "data", "config")
         found = inspect(self.source, **settings, console=Terminal(quiet=True) if self.json else console)
         if self.json:
             say(console, json.dumps(found, indent=2))
+        else:
+            show(console, inspection_parts(found, shlex.join(["icone", "plan", self.source])))
 
     def _sum_up(self, console: Console) -> None:
         """Say what a run is, how it ended, and what was measured about it."""
@@ -153,11 +156,15 @@ class PlanVerb(ConfigFlags, PretrainConfig):
 
     def run(self, console: Console) -> None:
         from icone.api.plan import plan
+        from icone.api.planning import plan_parts
+        from icone.readable import show
 
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(PretrainConfig)}
         found = plan(**settings, console=Terminal(quiet=True) if self.json else console)
         if self.json:
             say(console, json.dumps(found, indent=2))
+        else:
+            show(console, plan_parts(found))
 
 
 @dataclass(frozen=True, kw_only=True)

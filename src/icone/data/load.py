@@ -302,6 +302,7 @@ def _check_matches(source: Source, facts: Sequence[Facts], preparation: Preparat
         if dims != preparation.spatial_dims:
             raise InputError(
                 f"{where} has {dims} spatial axes, but the encoder was trained on {preparation.spatial_dims}"
+                f"{source.one_alone}"
             )
         if channels not in accepted:
             counts = " or ".join(str(count) for count in sorted(accepted))
@@ -312,7 +313,7 @@ def _check_matches(source: Source, facts: Sequence[Facts], preparation: Preparat
             )
             raise InputError(
                 f"{where} has {counted(channels, 'channel')}, but the encoder takes {counts}: give samples with the "
-                f"channels of the training data, in their order{either_way}"
+                f"channels of the training data, in their order{either_way}{source.one_alone}"
             )
     if preparation.spacing is not None:
         check_spacing(source, facts)

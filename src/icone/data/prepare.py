@@ -103,11 +103,12 @@ class Preparation:
         """
         x = _as_floats(samples)
         if x.ndim != self.spatial_dims + 2:
-            no_channels = x.ndim == self.spatial_dims + 1 and self.channels == 1
-            way_out = "; gray samples without an axis of channels become such a batch by samples[:, None]"
+            way_out = "; one sample becomes such a batch by sample[None]"
+            if self.channels == 1:
+                way_out = "; gray samples without an axis of channels become such a batch by samples[:, None]"
             raise InputError(
                 f"expected a batch (B, …) of {_KINDS[self.spatial_dims]}, got the shape {tuple(x.shape)}"
-                f"{way_out if no_channels else ''}"
+                f"{way_out if x.ndim == self.spatial_dims + 1 else ''}"
             )
         if len(x) == 0:
             raise InputError("expected a batch of at least one sample, got none")
@@ -238,8 +239,14 @@ class Preparation:
             return (x * weights).sum(dim=1, keepdim=True)
         if self.colour == "rgb" and found == 1:
             return x.expand(-1, 3, *x.shape[2:])
+        expected = f"expected {counted(self.channels, 'channel')}"
+        if self.spatial_dims and x.shape[-1] == self.channels:
+            raise InputError(
+                f"{expected} along axis 1, got the shape {tuple(x.shape)}: where the channels are last, "
+                "numpy.moveaxis(samples, -1, 1) puts them there"
+            )
         way_out = " (--channels=gray or rgb converts between 1 and 3)" if self.colour == "auto" else ""
-        raise InputError(f"expected {counted(self.channels, 'channel')}, got {found}{way_out}")
+        raise InputError(f"{expected}, got {found}{way_out}")
 
     def resized(self, shape: tuple[int, ...], spacing: tuple[float, ...] | None) -> tuple[int, ...]:
         """The size to resample to before `centre` crops and pads."""
@@ -293,6 +300,11 @@ def _crop_edges(crop: int | tuple[int, ...], dims: int) -> tuple[int, ...]:
 
 def _as_floats(samples: Tensor | Array) -> Tensor:
     """Any numbers as float32; black and white as 0 and 255, as readers give them."""
+    if not isinstance(samples, (Tensor, np.ndarray)):
+        raise InputError(
+            f"expected an array or a tensor (B, C, *size), got the type {type(samples).__name__}: icone.embed and "
+            "icone.predict take paths, lists and data sets"
+        )
     if not isinstance(samples, Tensor):
         kind = np.bool_ if samples.dtype == np.bool_ else np.float32
         samples = torch.from_numpy(np.ascontiguousarray(samples, dtype=kind))

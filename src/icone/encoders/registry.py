@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from icone.encoders.layers import PatchConv2d
 from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
-from icone.errors import OWN_CODE, InputError, UndefinedError, plain_spelling, unknown_name
+from icone.errors import OWN_CODE, InputError, UndefinedError, nearest_names, plain_spelling, unknown_name
 
 DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
 """Encoder that `auto` is, by the number of spatial dimensions."""
@@ -58,6 +58,13 @@ def build_encoder(
     name = encoder_name(name, spatial_dims)
     shape = (size,) * spatial_dims if isinstance(size, int) else tuple(size)
     builder = ENCODERS[spatial_dims].get(name)
+    if builder is None and spatial_dims == 3 and timm_name(name) is not None:
+        known = ", ".join(sorted(ENCODERS[3]))
+        meant = "".join(f" (did you mean {near}?)" for near in nearest_names(name, ENCODERS[3], most=1))
+        raise InputError(
+            f"{name} is an encoder for images, and the samples are taken for volumes{meant}; if one of their axes "
+            f"holds channels, --axes=CYX or --axes=YXC says so. Encoders for volumes: {known}"
+        )
     if builder is None and spatial_dims != 2:
         raise unknown_name(f"encoder for {KINDS[spatial_dims]}", name, ENCODERS[spatial_dims], OWN_CODE)
     if builder is None:

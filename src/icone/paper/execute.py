@@ -23,7 +23,7 @@ from icone.api.build import pick_device
 from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
 from icone.cuda import free_gpu_memory
-from icone.errors import NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line
+from icone.errors import NotEnoughMemory, UndefinedError, is_disk_full, is_out_of_memory, one_line, type_and_line
 from icone.files import write_json
 from icone.paper.contents import on_this_node
 from icone.paper.cost import measure_cost
@@ -258,7 +258,7 @@ def device_name(device: torch.device) -> str:
 def _reason(error: Exception) -> str:
     """One line for the table; the whole traceback is in the log of the run."""
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {one_line(error)} ({Path(place.filename).name}:{place.lineno})"
+    return f"{type_and_line(error)} ({Path(place.filename).name}:{place.lineno})"
 
 
 def _tidy(folder: Path, outcome: Outcome, keep_encoder: bool) -> None:

@@ -24,6 +24,9 @@ class Views(nn.Module, ABC):
     draws_first: ClassVar[bool] = False
     """Whether the pipeline has `draw` and `transform`, so that the views of a part of a batch can be made alone."""
 
+    example_step: ClassVar[str] = ""
+    """A flag that makes views differ."""
+
     def __init__(self) -> None:
         super().__init__()
         self._applied: dict[str, object] = {}
@@ -62,6 +65,16 @@ class Views(nn.Module, ABC):
     @abstractmethod
     def plain(self, images: Tensor) -> Tensor:
         """The deterministic view of evaluation: intensities as in training, nothing random."""
+
+    @property
+    def why_identical(self) -> str | None:
+        """Why all views of a sample are the same, and what to change; None where they differ.
+
+        A pipeline that tells no steps is taken for random.
+        """
+        if any(step != "normalise" for step in self._applied) or not self._left_out:
+            return None
+        return f"every random step of the views is switched off; turn one on again, for example {self.example_step}"
 
     def describe(self) -> dict[str, object]:
         """The steps in the order of application with their parameters, and the others with the reason.

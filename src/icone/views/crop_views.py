@@ -44,6 +44,11 @@ class CropViews(Views):
         applied = cast(dict[str, object], steps["applied"])
         return {**steps, "applied": {"read_crop": {"overlap": self.overlap}, **applied}}
 
+    @property
+    def why_identical(self) -> str | None:
+        """None: the crops of a sample are drawn at random."""
+        return None
+
     def _flat(self, images: Tensor, num_views: int) -> Tensor:
         assert images.shape[1] == num_views, f"{images.shape[1]} crops of a sample are no {num_views} views"
         return images.flatten(0, 1)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from icone.errors import InputError, one_line
+from icone.errors import InputError, type_and_line
 from icone.views.base import Views, unit_range
 
 ViewFunction = Callable[[Tensor], Tensor]
 """One random view of one sample: (C, *size) in [0, 1] -> (C, *size), as torchvision's and MONAI's transforms are."""
+
+
+DRAWS = 32
+"""Views after which a callable is taken to make no random changes. One that flips half of the samples and does nothing
+else passes for such once in 16 million times."""
+VIEWS_DRAWN = 4
+"""Of each sample among them."""
 
 
 class CustomViews(Views):
@@ -26,10 +36,38 @@ class CustomViews(Views):
         """`shape` is that of one sample, (C, *size); the callable is tried once."""
         super().__init__()
         self._functions = (view, getattr(view, "plain", None))  # in a tuple: a module among them stays the user's
-        self._include("custom", {"callable": getattr(view, "__name__", type(view).__name__)})
+        self._shape = shape
+        self._include("custom", {"callable": _name(view)})
         for function in self._functions:
             if function is not None:
-                _try_out(function, shape)
+                with torch.random.fork_rng([]):
+                    _view_of(function, torch.rand(shape), shape)
+
+    @cached_property
+    def why_identical(self) -> str | None:
+        """Why all views of a sample are the same: the callable makes no random changes.
+
+        It is called for views of noise until two of them differ, at most `DRAWS` times. Random states stay as they
+        were: those of PyTorch, of NumPy and of Python, which a callable may use.
+        """
+        view, name = self._functions[0], _name(self._functions[0])
+        random_state, numpy_state = random.getstate(), np.random.get_state()
+        try:
+            with torch.random.fork_rng([]):
+                for _ in range(DRAWS // VIEWS_DRAWN):
+                    sample = torch.rand(self._shape)
+                    first = _view_of(view, sample.clone(), self._shape)
+                    if not all(
+                        torch.equal(first, _view_of(view, sample.clone(), self._shape)) for _ in range(VIEWS_DRAWN - 1)
+                    ):
+                        return None
+        finally:
+            random.setstate(random_state)
+            np.random.set_state(numpy_state)
+        return (
+            f"views={name} returns the same view of a sample at every call; let it change samples at random, for "
+            "example by a random crop, or leave views out"
+        )
 
     def augment(self, images: Tensor) -> Tensor:
         """One view of every sample."""
@@ -57,18 +95,23 @@ def _mapped(function: ViewFunction, images: Tensor) -> Tensor:
     return torch.stack([function(sample) for sample in unit_range(images)]).float()
 
 
-def _try_out(function: ViewFunction, shape: tuple[int, ...]) -> None:
-    name = getattr(function, "__name__", type(function).__name__)
+def _name(function: ViewFunction) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _view_of(function: ViewFunction, sample: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """What a user's function makes of a sample, which must be a sample again."""
+    name = _name(function)
     wanted = f"a function of one sample, a tensor {shape} in [0, 1], that returns a tensor of the same shape"
-    with torch.random.fork_rng([]):
-        try:
-            view = function(torch.rand(shape))
-        except Exception as error:  # it is the user's code: whatever it raises
-            raise InputError(
-                f"views={name} failed: {type(error).__name__}: {one_line(error)}. Give {wanted}"
-            ) from error
+    try:
+        view = function(sample)
+    except Exception as error:  # it is the user's code: whatever it raises
+        raise InputError(f"views={name} failed: {type_and_line(error)}. Give {wanted}") from error
     if not isinstance(view, Tensor) or tuple(view.shape) != shape:
         found = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
-        raise InputError(f"views={name} returned {found}. Give {wanted}")
+        is_last = isinstance(view, Tensor) and tuple(view.shape) == (*shape[1:], shape[0])
+        way_out = ": view.movedim(-1, 0) puts the channels first" if is_last else ""
+        raise InputError(f"views={name} returned {found}{way_out}. Give {wanted}")
     if not torch.isfinite(view).all():
         raise InputError(f"views={name} returned values that are NaN or infinite. Give {wanted}")
+    return view

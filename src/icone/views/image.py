@@ -80,6 +80,7 @@ class ImagePipeline(Views):
     """
 
     draws_first: ClassVar[bool] = True
+    example_step: ClassVar[str] = "--image-views.flip=0.5"
 
     flip_chance: Tensor
     factor_low: Tensor

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,8 @@ from icone.views.base import Views, switched_off, unit_range
 
 class PointPipeline(Views):
     """Adds independent normal noise of standard deviation `noise_sigma` to (N, C) points."""
+
+    example_step: ClassVar[str] = "--point-views.noise-sigma=0.1"
 
     def __init__(self, config: PointViews) -> None:
         super().__init__()

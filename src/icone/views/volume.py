@@ -72,6 +72,7 @@ class VolumePipeline(Views):
     """
 
     draws_first: ClassVar[bool] = True
+    example_step: ClassVar[str] = "--volume-views.flip=0.5"
 
     turn_axes: Tensor
     turn_reverses: Tensor

@@ -13,6 +13,7 @@ import pytest
 
 from icone.config import DataConfig
 from icone.data import download, open_source
+from icone.data.fetch import fetch
 from icone.data.sources import medmnist
 from icone.errors import InputError
 
@@ -79,10 +80,30 @@ def test_without_network_the_way_out_is_named(registry: Path, monkeypatch: pytes
         open_source("medmnist:tinymnist3d@64", DataConfig())
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", ["medmnist:tinymnist3d@64", "medmnist:TinyMNIST3D"])
+def test_without_the_package_a_file_that_is_there_is_read(
+    registry: Path, spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the registry of the fixture: this one reads the package
     monkeypatch.setitem(sys.modules, "medmnist.info", None)
-    with pytest.raises(InputError, match=r"pip install 'icone\[medmnist\]'"):
+    source = open_source(spec, DataConfig(data_root=registry))
+    assert source.labels == ("1", "0", "1")
+    assert source.read(0).array.shape == (1, 6, 6, 6)
+    assert "checksum of tinymnist3d_64.npz was not verified, and classes have numbers" in source.notes[-1]
+    with pytest.raises(InputError, match=r"there is no .*tinymnist3d\.npz\. Of tinymnist3d .* tinymnist3d_64\.npz\."):
+        open_source("medmnist:tinymnist3d@28", DataConfig(data_root=registry))
+
+
+def test_without_the_package_a_download_names_the_extra_and_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "medmnist.info", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    missing = rf"there is no {tmp_path}/\.medmnist/breastmnist_224\.npz.* pip install 'icone\[medmnist\]'.*data_root="
+    with pytest.raises(InputError, match=missing):
         open_source("medmnist:breastmnist", DataConfig())
+    with pytest.raises(InputError, match=r"pip install 'icone\[medmnist\]'"):
+        fetch("medmnist:breastmnist")
 
 
 def test_the_real_registry_has_the_papers_sets() -> None:

@@ -11,7 +11,14 @@ from torch import nn
 
 from icone.api.build import pick_device
 from icone.api.embed import load_encoder
-from icone.api.export.base import Export, begin_classifier_export, begin_export, description_file, read_back
+from icone.api.export.base import (
+    Export,
+    begin_classifier_export,
+    begin_export,
+    description_file,
+    num_outputs,
+    read_back,
+)
 from icone.api.export.graphs import OnnxEncoder, read_torch, write_onnx, write_torch
 from icone.api.export.hub_folder import WEIGHTS, read_config, write_hub, write_timm
 from icone.api.export.monai_bundle import write_monai
@@ -120,8 +127,7 @@ def from_export(path: str | Path, device: str = "cpu", *, encoder: nn.Module | N
         raise InputError(f"there is no {path}: give the file or folder that icone.export has written")
     if path.suffix in (".onnx", ".pt2"):
         description = read_config(description_file(path))
-        num_features = int(description.get("num_features", 0))
-        network = OnnxEncoder(path) if path.suffix == ".onnx" else read_torch(path, num_features)
+        network = OnnxEncoder(path) if path.suffix == ".onnx" else read_torch(path, num_outputs(description))
         return read_back(description, network).to(pick_device(device))
     files = {
         path / "config.json": path / WEIGHTS,

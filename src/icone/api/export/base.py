@@ -20,7 +20,7 @@ from icone.config import PretrainConfig, is_object
 from icone.data import Preparation
 from icone.data.preparation_steps import preparation_steps
 from icone.encoders import adopt_encoder, build_encoder
-from icone.errors import InputError
+from icone.errors import InputError, one_line
 from icone.evaluation.features import FrozenEncoder
 from icone.finetuning.classifier import Classifier
 from icone.finetuning.label_code import LabelCode
@@ -28,9 +28,26 @@ from icone.run import Run
 from icone.validation import check_folder
 from icone.views import CropViews, PlainViews, Views
 
-DESCRIPTION_VERSION = 1
-NORMALISED = "float32 samples in [0, 1], prepared as `preparation` says, then (x - mean) / std for every channel"
-UNIT = "float32 samples in [0, 1], prepared as `preparation` says"
+DESCRIPTION_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Version 1 had the number of outputs under `num_features`, and no names of axes."""
+NORMALISED = "in [0, 1], prepared as `preparation_steps` says, then (x - mean) / std for every channel"
+UNIT = "in [0, 1], prepared as `preparation_steps` says"
+AXES = {
+    2: {
+        "H": "rows of an image, from top to bottom; X of a NIfTI image of two axes",
+        "W": "columns of an image, from left to right; Y of a NIfTI image of two axes",
+    },
+    3: {
+        "D": "first axis of a volume: slices of DICOM; Z of TIFF, OME-Zarr, HDF5 and arrays; X, towards the right of "
+        "the patient, of NIfTI, NRRD, MHA and MHD",
+        "H": "second axis of a volume: rows of DICOM; Y of TIFF, OME-Zarr, HDF5 and arrays; Y, towards anterior, of "
+        "NIfTI, NRRD, MHA and MHD",
+        "W": "third axis of a volume: columns of DICOM; X of TIFF, OME-Zarr, HDF5 and arrays; Z, towards superior, of "
+        "NIfTI, NRRD, MHA and MHD",
+    },
+}
+"""What the spatial axes of the input are in the files that were trained on: those of `icone.data.read_sample`."""
 
 
 class NormalisedViews(PlainViews):
@@ -131,13 +148,36 @@ class Export:
             "kind": kind,
             "version": DESCRIPTION_VERSION,
             "encoder": self.arguments,
-            "num_features": self.outputs,
-            "output": {"kind": self.output_name, **(self.answers or {})},
-            "input": UNIT if takes_unit or not self.normalisation() else NORMALISED,
+            "input": self._input(UNIT if takes_unit or not self.normalisation() else NORMALISED),
+            "output": {
+                "kind": self.output_name,
+                "axes": f"N, {self.output_name}",
+                "shape": ["N", self.outputs],
+                **(self.answers or {}),
+            },
             "normalisation": {} if takes_unit else self.normalisation(),
-            "preparation": self.preparation.to_json(),
+            "preparation": self.preparation_json(),
             "preparation_steps": preparation_steps(self.preparation),
         }
+
+    def _input(self, values: str) -> dict[str, Any]:
+        """What the network takes: type, values, and every axis in words."""
+        spatial = AXES[self.preparation.spatial_dims]
+        channels = self.preparation.channels
+        meaning = "the only channel" if channels == 1 else f"{channels} channels, in the order of the training data"
+        if channels == 3 and self.preparation.is_rgb:
+            meaning = "red, green, blue"
+        return {
+            "type": "float32",
+            "values": values,
+            "axes": ", ".join(["N", "C", *spatial]),
+            "shape": ["N", *self.shape],
+            "meaning": {"N": "samples, any number of them", "C": meaning, **spatial},
+        }
+
+    def preparation_json(self) -> dict[str, Any]:
+        """The preparation without what only random views read."""
+        return {name: value for name, value in self.preparation.to_json().items() if name != "is_rgb"}
 
     def example(self, batch: int) -> Tensor:
         """Random samples as the network's first layer takes them, before normalisation."""
@@ -192,13 +232,11 @@ def read_back(
 ) -> FrozenEncoder:
     """A frozen encoder from a description: with this network, a copy of a user's, or the one that it names, new."""
     try:
-        if description["version"] != DESCRIPTION_VERSION:
-            raise InputError(f"it is of version {description['version']}, and this is {DESCRIPTION_VERSION}")
         preparation = Preparation.from_json(description["preparation"])
         arguments = {**description["encoder"], "size": tuple(description["encoder"]["size"])}
         normalisation = description["normalisation"]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the description of the export cannot be used: {error}") from error
+        raise InputError(f"the description of the export cannot be used: {one_line(error)}") from error
     if network is None and given is not None:
         network = adopt_encoder(given, in_channels=preparation.channels, size=preparation.size)
     if network is None:
@@ -207,6 +245,14 @@ def read_back(
         network = build_encoder(**arguments)
     views = NormalisedViews(**normalisation, dims=len(preparation.size)) if normalisation else PlainViews()
     return FrozenEncoder(network, preparation, views)
+
+
+def num_outputs(description: dict[str, Any]) -> int:
+    """Numbers that the network of a description gives for a sample."""
+    try:
+        return int(description["num_features"] if description["version"] == 1 else description["output"]["shape"][1])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"the description of the export cannot be used: {one_line(error)}") from error
 
 
 @contextmanager

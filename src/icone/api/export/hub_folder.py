@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from icone.api.export.base import Export, new_folder
+from icone.api.export.base import READABLE_VERSIONS, Export, new_folder
 from icone.api.export.model_card import model_card
 from icone.encoders.registry import timm_name
 from icone.errors import InputError
@@ -83,4 +83,6 @@ def read_config(path: Path) -> dict[str, Any]:
     found = content.get("icone", content) if isinstance(content, dict) else None
     if not isinstance(found, dict) or "kind" not in found:
         raise InputError(f"{path} is not of an export of icone: it does not say how samples are prepared")
+    if found.get("version") not in READABLE_VERSIONS:
+        raise InputError(f"{path} has the version {found.get('version')} of descriptions: a newer icone reads it")
     return found

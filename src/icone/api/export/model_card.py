@@ -63,7 +63,7 @@ def _text(export: Export, is_timm: bool) -> list[str]:
         "",
         "| preparation | |",
         "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in preparation.to_json().items()),
+        *(f"| {name} | {value} |" for name, value in export.preparation_json().items()),
         *(f"| {name} | {value} |" for name, value in export.normalisation().items()),
         "",
         "## Training",

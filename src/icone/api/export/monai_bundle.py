@@ -80,7 +80,7 @@ def _inference(definition: dict[str, Any]) -> dict[str, Any]:
 def _metadata(export: Export) -> dict[str, Any]:
     channels, *size = export.shape
     features = export.outputs
-    given = export.description("monai")["input"]
+    given = f"float32 {export.description('monai')['input']['values']}; see configs/icone.json"
     return {
         "schema": SCHEMA,
         "version": "0.1.0",

@@ -19,7 +19,7 @@ from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Counted, Sample, Source, checked, uncounted
-from icone.data.sources.objects import Arrangement, image_note, label_texts, numbered_ids
+from icone.data.sources.objects import FIRST_AXIS, Arrangement, image_note, label_texts, numbered_ids
 from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
@@ -43,8 +43,10 @@ def _whole_note(shape: tuple[int, ...]) -> list[str]:
     Images may be a volume where there are no more of them than they have rows.
     """
     way_out = "give the folder of such files, or cut it with --tiles"
-    if len(shape) != 3 or not 3 < shape[0] <= max(shape[1:]):
-        return image_note(shape, way_out)
+    if one_image := image_note(shape, way_out):
+        return one_image
+    if len(shape) != 3 or shape[0] > max(shape[1:]):
+        return []
     return [
         f"the first axis counts the samples: {shape[0]} images of {shape[1]} × {shape[2]}. Were it one volume, "
         f"{way_out}"
@@ -63,6 +65,7 @@ class ArraySource(Source):
     """
 
     is_decoded: ClassVar[bool] = False
+    one_alone: ClassVar[str] = FIRST_AXIS + "given by its folder, or in Python by a list of its path"
 
     def __init__(
         self, path: Path, split: str, names: dict[str, str] | None = None, axes: str | None = None, key: str = ""

@@ -85,6 +85,8 @@ class Source(ABC):
     """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
     is_decoded: ClassVar[bool] = True
     """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
+    one_alone: ClassVar[str] = ""
+    """What errors about the shape of the samples say of sources whose whole may be one sample; begins with "; "."""
     chunk: int = 16
     """Samples that a thread reads in one go, where there are many of them."""
     is_sampled: ClassVar[bool] = False

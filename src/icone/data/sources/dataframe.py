@@ -11,7 +11,7 @@ from typing import Any
 from icone.data.labels import GROUP_COLUMNS, LABEL_COLUMNS, SPLITS, read_table
 from icone.data.sources.folder import FilesSource
 from icone.data.sources.found_files import MissingFile, find_sample
-from icone.data.sources.objects import is_missing, label_texts
+from icone.data.sources.objects import PATH, is_missing, label_texts
 from icone.errors import InputError, printable
 from icone.terminal import counted
 
@@ -31,9 +31,9 @@ class TableSource(FilesSource):
         path_column = next((column for column in PATH_COLUMNS if column in found), None)
         if path_column is None:
             raise InputError(f"{name} needs a column named path; it has: {', '.join(map(str, columns))}")
-        written = ["" if is_missing(value) else os.fspath(value) for value in found[path_column]]
-        if "" in written:
-            raise InputError(f"row {written.index('') + 1} of {name} has no path")
+        written = [_path_text(value, row, path_column, name) for row, value in enumerate(found[path_column], 1)]
+        if not written:
+            raise InputError(f"{name} has no rows: there is nothing to learn from")
         ids = label_texts(found["id"]) if "id" in found else [printable(path) for path in written]
         paths = {str(key): folder / path for key, path in zip(ids, written, strict=True)}
         if len(paths) < len(ids):
@@ -59,7 +59,10 @@ class TableSource(FilesSource):
 def open_frame(frame: Any, axes: str | None = None) -> TableSource:
     """A DataFrame as a data set; relative paths begin at the current folder."""
     columns = {str(column): list(frame[column]) for column in frame.columns}
-    return TableSource(columns, f"the table of {counted(len(frame), 'row')}", Path(), axes)
+    try:
+        return TableSource(columns, f"the table of {counted(len(frame), 'row')}", Path(), axes)
+    except MissingFile as error:
+        raise InputError(f"{error} (relative paths begin at the current folder, {Path.cwd()})") from error
 
 
 def open_csv(path: Path, axes: str | None = None) -> TableSource:
@@ -73,6 +76,17 @@ def open_csv(path: Path, axes: str | None = None) -> TableSource:
             f"{error}: paths of {path.name} begin at its folder. A table of labels for the files of a folder is given "
             f"beside that folder, FOLDER --labels={shlex.quote(str(path))}"
         ) from error
+
+
+def _path_text(value: Any, row: int, column: str, name: str) -> str:
+    if is_missing(value) or (isinstance(value, str) and not value):
+        raise InputError(f"row {row} of {name} has no path")
+    if isinstance(value, PATH):
+        return os.fspath(value)
+    raise InputError(
+        f"row {row} of {name} has no path in the column {column}, but a value of type {type(value).__name__}; images "
+        f'themselves are given as a list, list(table["{column}"]), and their labels beside it'
+    )
 
 
 def _texts(found: dict[str, Sequence[Any]], names: Sequence[str]) -> tuple[str | None, ...] | None:

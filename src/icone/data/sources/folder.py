@@ -148,9 +148,12 @@ def _size(path: Path) -> int:
 
 def open_paths(paths: Sequence[str | os.PathLike[str]], axes: str | None = None) -> FilesSource:
     """A list of files (or folders of one DICOM series each) as a data set; the ids are the paths as written."""
-    samples = {printable(os.fspath(path)): find_sample(user_path(Path(path))) for path in paths}
-    if len(samples) < len(paths):
-        raise InputError(f"the list of {len(paths)} paths names a path twice")
+    samples: dict[str, FoundSample] = {}
+    for path in paths:
+        name = printable(os.fspath(path))
+        if name in samples:
+            raise InputError(f"the list of {len(paths)} paths names {name} twice")
+        samples[name] = find_sample(user_path(Path(path)))
     return FilesSource(f"the list of {counted(len(samples), 'file')}", samples, axes=axes)
 
 

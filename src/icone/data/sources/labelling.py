@@ -15,7 +15,7 @@ from icone.config import DataConfig
 from icone.data.labels import ID_COLUMNS, LabelTable, match_table, read_label_table
 from icone.data.sources.base import Source
 from icone.data.sources.dataframe import TableSource
-from icone.data.sources.objects import label_texts
+from icone.data.sources.objects import as_array, label_texts
 from icone.data.sources.tiles import TilesSource
 from icone.data.targets import find_task, in_one_spelling, join_columns
 from icone.errors import InputError
@@ -39,7 +39,9 @@ def attach_labels(source: Source, config: DataConfig, labels: Any = None, groups
     if source.task == "classification":
         source.labels = in_one_spelling(source.labels)
     labelled = sum(label is not None for label in source.labels)
-    if 0 < labelled < len(source):
+    if labelled == 0:
+        notes.append("all labels are empty: there is nothing for probes to learn from")
+    elif labelled < len(source):
         notes.append(
             f"{labelled:,} of {len(source):,} samples {either(labelled, 'is', 'are')} labelled: probes use only these"
         )
@@ -133,7 +135,7 @@ def _given(labels: Any, source: Source, config: DataConfig) -> tuple[tuple[str |
             )
         columns = [one_per_sample(labels[name], source, "labels") for name in chosen]
     else:
-        array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels
+        array = as_array(labels) if isinstance(labels, Tensor) else labels
         if not isinstance(array, np.ndarray) or array.ndim != 2:
             return one_per_sample(labels, source, "labels"), False
         chosen = list(config.label_column or range(array.shape[1]))
@@ -147,6 +149,9 @@ def _given(labels: Any, source: Source, config: DataConfig) -> tuple[tuple[str |
 
 def one_per_sample(values: Any, source: Source, what: str) -> tuple[str | None, ...]:
     """A text or None for every sample, from a mapping by id, a pandas Series, or one value per sample in order."""
+    if isinstance(values, (str, set, frozenset)) or not hasattr(values, "__len__"):
+        kind = type(values).__name__
+        raise InputError(f"{what} must be a sequence with one per sample, or a mapping from ids, got the type {kind}")
     by_id = dict(values) if isinstance(values, Mapping) else None
     index = getattr(values, "index", None)
     if by_id is None and index is not None and not callable(index) and index.isin(list(source.ids)).any():
@@ -162,7 +167,10 @@ def one_per_sample(values: Any, source: Source, what: str) -> tuple[str | None, 
         values = [by_id.get(name) for name in source.ids]
     elif index is not None and not callable(index):
         values = _in_order(values, len(source), what)
-    texts = label_texts(values)
+    try:
+        texts = label_texts(values)
+    except InputError as error:
+        raise InputError(f"cannot use the {what}: {error}") from error
     if len(texts) != len(source):
         raise InputError(
             f"there are {len(texts)} {what} for {counted(len(source), 'sample')}: give one per sample, None if unknown"

@@ -20,12 +20,13 @@ from icone.data.sources.folder import FilesSource, FolderFiles, FolderSource, op
 from icone.data.sources.found_files import Patterns
 from icone.data.sources.labelling import attach_labels
 from icone.data.sources.medmnist import open_medmnist
-from icone.data.sources.objects import ArrayObjectSource, SequenceSource, all_of_type, is_dataset
+from icone.data.sources.objects import PATH, ArrayObjectSource, SequenceSource, as_list, is_dataset
 from icone.data.sources.synthetic import open_synthetic
 from icone.data.sources.tiles import open_tiles
 from icone.errors import InputError
 from icone.validation import meant_path, user_path
 
+TABLES = (".csv", ".tsv")
 KNOWN = (
     "give a folder, an array file, a CSV of paths, medmnist:NAME or synthetic:NAME; in Python also an array, a list of "
     "paths or images, a Dataset or a DataFrame"
@@ -59,6 +60,19 @@ def open_source(data: Any, config: DataConfig, labels: Any = None, groups: Any =
     return source
 
 
+def one_sample(data: Any) -> Any:
+    """A file with one image or volume, or a PIL image, as the list of it; all other data as it is.
+
+    One sample is nothing to train on, but a trained network can be asked about it.
+    """
+    if isinstance(data, Image.Image):
+        return [data]
+    if not isinstance(data, PATH):
+        return data
+    path = user_path(os.fspath(data))
+    return data if path.suffix.lower() in (*SUFFIXES, *TABLES) or not path.is_file() else [data]
+
+
 def check_splits(source: Source, spec: str, flag: str) -> None:
     """Refuse a flag that chooses an official split of a source that has none."""
     if not source.splits and source.assigned is not None:
@@ -75,7 +89,9 @@ def check_splits(source: Source, spec: str, flag: str) -> None:
 
 def _check_flags(source: Source, config: DataConfig) -> None:
     """Refuse flags that say nothing about this kind of source."""
-    if config.axes is not None and not isinstance(source, (ArraySource, ArrayObjectSource, FilesSource)):
+    if config.axes is not None and not isinstance(
+        source, (ArraySource, ArrayObjectSource, SequenceSource, FilesSource)
+    ):
         raise InputError(f"--axes={config.axes} is for arrays and files, and {source.name} is neither: leave it out")
     for flag in ("include", "exclude", "channels_from"):
         if getattr(config, flag) and not isinstance(source, FolderFiles):
@@ -93,19 +109,27 @@ def _check_utf8(path: str) -> None:
 
 
 def _open(data: Any, config: DataConfig) -> Source:
-    if isinstance(data, (str, os.PathLike)):
+    if isinstance(data, PATH):
         return _open_text(os.fspath(data), config)
     if isinstance(data, Source):
         return data
+    data = as_list(data)
     if isinstance(data, (np.ndarray, Tensor)):
         return ArrayObjectSource(data, config.axes)
     if hasattr(data, "columns") and hasattr(data, "iloc"):  # a DataFrame, without importing pandas
         return open_frame(data, config.axes)
-    if all_of_type(data, (str, os.PathLike)):
+    if isinstance(data, (list, tuple)) and any(isinstance(one, PATH) for one in data):
+        other = next((row for row, one in enumerate(data) if not isinstance(one, PATH)), None)
+        if other is not None:
+            kind = type(data[other]).__name__
+            raise InputError(f"entry {other} of the list is of type {kind}, and others are paths: give paths alone")
         return open_paths(data, config.axes)
-    if all_of_type(data, (np.ndarray, Tensor, Image.Image)) or is_dataset(data):
-        return SequenceSource(data)
-    raise InputError(f"a {type(data).__name__} is no data set; {KNOWN}")
+    if is_dataset(data):
+        return SequenceSource(data, config.axes)
+    if isinstance(data, Image.Image):
+        raise InputError("one image is no data set: give a list of images")
+    way_out = "give its data set, loader.dataset" if hasattr(data, "batch_sampler") else KNOWN
+    raise InputError(f"a {type(data).__name__} is no data set; {way_out}")
 
 
 def _open_text(spec: str, config: DataConfig) -> Source:
@@ -131,7 +155,7 @@ def _open_text(spec: str, config: DataConfig) -> Source:
             fill = config.missing_channels == "zero"
             return ChannelFilesSource(path, config.channels_from, patterns, config.axes, fill)
         return FolderSource(path, patterns, config.axes)
-    if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
+    if path.is_file() and path.suffix.lower() in TABLES:
         return open_csv(path, config.axes)
     if path.exists():
         raise InputError(
