@@ -306,3 +306,11 @@ def test_a_view_that_fails_is_named_once() -> None:
 
     with pytest.raises(InputError, match=r"^views=broken failed: KeyError: 'mask'\. Give a function"):
         CustomViews(broken, (1, 8, 8))
+
+
+def test_masked_values_are_refused() -> None:
+    masked = np.ma.masked_equal(IMAGES, IMAGES[0, 0, 0, 0])
+    for data in (masked, list(masked)):
+        with pytest.raises(InputError, match=r"array\.filled\(value\)"):
+            opened(data)
+    assert len(opened(np.ma.masked_array(IMAGES))) == len(IMAGES)  # a mask of nothing

@@ -286,6 +286,11 @@ def as_list(data: Any) -> Any:
 
 def as_array(data: Any) -> Array:
     """An array, or a tensor from wherever it is; NumPy has no bfloat16, which becomes float32."""
+    if np.ma.is_masked(data):
+        raise InputError(
+            "the array has masked values, which the training would read as numbers: give array.filled(value), with the "
+            "value of the background"
+        )
     if not isinstance(data, Tensor):
         return np.asarray(data)
     tensor = data.detach().cpu()
