@@ -31,7 +31,7 @@ from icone.files import replacing, write_json
 from icone.methods import method_class
 from icone.readable import Part, Readable
 from icone.run import Run
-from icone.seeds import seed_folders
+from icone.seeds import seed_folders, unequal_training
 from icone.terminal import Terminal, counted, say
 from icone.validation import check_arguments
 from icone.wording import all_in_user_terms
@@ -271,6 +271,8 @@ def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **sett
     for number, one in enumerate(folders, start=1):
         say(console, f"evaluating {one} ({number} of {len(folders)})")
         results[one.name] = evaluate(one, **settings, console=console)
+    if note := unequal_training([Run(one) for one in folders]):
+        say(console, f"note: {note}")
     return Readable(results, seeds_parts)
 
 

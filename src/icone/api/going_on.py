@@ -106,6 +106,34 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         check_free(run.folder)
 
 
+def check_left(run: Run, config: PretrainConfig) -> None:
+    """Refuse to leave a run among others as it is, where it was trained in another way than they are to be."""
+    extended = bool(run.record.get("extensions", 0))
+    if extended and run.epochs != config.epochs:
+        raise InputError(
+            f"{run.folder} was extended alone to {counted(run.epochs, 'epoch')}, and the others are to have "
+            f"{config.epochs}: runs of different lengths cannot be compared. Extend each of the others by itself "
+            f"(--extend --seed=N --out=ITS_FOLDER, without --seeds), or move {run.folder} away and give --resume "
+            "again, which trains it anew"
+        )
+    if changes := differences(run.config, config):
+        raise InputError(
+            f"{run.folder} is there already with other settings ({'; '.join(changes)}), which --resume does not change: "
+            "give the settings that it was trained with, or choose another --out"
+        )
+
+
+def check_left_samples(run: Run, known: KnownData) -> None:
+    """Refuse to leave a finished run among others as it is, where they would train on other samples."""
+    told = run.instances
+    digests = told["digests"] if told.get("digest_version") == DIGEST_VERSION else {}
+    if change := compare_instances(told["ids"], digests, known.data.train.ids, known.digests):
+        raise InputError(
+            f"{run.folder} is finished, and the data has changed since ({change}), so that the others would train on "
+            "other samples: extend every run by itself (--extend, without --seeds), or choose another --out"
+        )
+
+
 def check_outside_data(run: Run, config: PretrainConfig) -> None:
     """Refuse a run folder among the data, where its arrays would be taken for samples."""
     data = user_path(config.source)

@@ -41,8 +41,8 @@ from icone.outputs import output_of_runs
 from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
 from icone.run import Run, refuse_own_file
-from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
-from icone.terminal import Terminal, counted, printable_lines
+from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names, unequal_training
+from icone.terminal import Terminal, counted, printable_lines, say
 from icone.validation import check_arguments, check_target
 
 with optional("report", "icone report"):
@@ -112,8 +112,11 @@ def report(
                 progress=partial(_show, status, name),
             )
         contents.append(content)
-    groups = group_seeds(opened)
-    return _write(contents, target, groups=group_content(groups, opened))
+    groups = group_content(group_seeds(opened), opened)
+    for group in groups:
+        if group["note"]:
+            say(console, f"note: {group['name']}: {group['note']}")
+    return _write(contents, target, groups=groups)
 
 
 def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
@@ -190,6 +193,7 @@ def group_content(groups: Sequence[SeedGroup], runs: Sequence[Run]) -> list[dict
                 "name": group.name,
                 "runs": [runs.index(run) for run in group.runs],
                 "metrics": metrics,
+                "note": unequal_training(group.runs),
                 "classes": _classes(results) if len(results) > 1 else [],
             }
         )
