@@ -203,9 +203,9 @@ def _train(tuning: Tuning, frozen: FrozenEncoder, folder: Path, scratch: bool) -
         tuned["from_scratch"] = tuning.tune("from_scratch", tuning.encoder("from_scratch"))
     found |= {name: one.result for name, one in tuned.items()}
     partition = tuning.partition
-    test_labels = partition.labels[partition.test].tolist()
+    test_labels, groups = partition.labels[partition.test].tolist(), partition.groups_of(partition.test)
     others = {
-        name: compare_probes({"": found[name]}, {"": found["fine_tuned"]}, test_labels, [""])[""]
+        name: compare_probes({"": found[name]}, {"": found["fine_tuned"]}, test_labels, [""], groups)[""]
         for name in ("probe", "from_scratch")
         if name in found
     }

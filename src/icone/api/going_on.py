@@ -118,8 +118,8 @@ def check_left(run: Run, config: PretrainConfig) -> None:
         )
     if changes := differences(run.config, config):
         raise InputError(
-            f"{run.folder} is there already with other settings ({'; '.join(changes)}), which --resume does not change: "
-            "give the settings that it was trained with, or choose another --out"
+            f"{run.folder} is there already with other settings ({'; '.join(changes)}), which --resume does not "
+            "change: give the settings that it was trained with, or choose another --out"
         )
 
 

@@ -107,7 +107,7 @@ def pretraining_summary(run: Run) -> list[str]:
 
 
 def summary_of_many(runs: Sequence[Run]) -> list[str]:
-    """Epochs, time, loss and RankMe of several finished runs, a line each, and the commands that look at all of them."""
+    """Epochs, time, loss and RankMe of several finished runs, a line each, and the commands that look at all."""
     lines = [f"done: {', '.join(str(run.folder) for run in runs)}"]
     for run in runs:
         history = run.history

@@ -147,8 +147,8 @@ def test_16_bit_colour_is_turned_too(tmp_path: Path, read_one: ReadOne) -> None:
 def test_the_colour_that_a_png_declares_transparent_is_black(
     array: npt.NDArray[np.uint8], key: int | None, tmp_path: Path, read_one: ReadOne
 ) -> None:
-    wanted = array[2, 3].tolist() if key is None else key
-    Image.fromarray(array).save(tmp_path / "a.png", transparency=tuple(wanted) if key is None else key)
+    wanted = tuple(array[2, 3].tolist()) if key is None else key
+    Image.fromarray(array).save(tmp_path / "a.png", transparency=wanted)
     shown = np.atleast_3d(array).copy()
     shown[(shown == wanted).all(axis=2)] = 0
     sample = read_one(tmp_path)
