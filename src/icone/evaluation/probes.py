@@ -269,7 +269,7 @@ class _Task:
             return []
         of_class = {self.classes[i]: set(self.groups[self.test_y == i].tolist()) for i in np.unique(self.test_y)}
         lone = [name for name, groups in of_class.items() if len(groups) == 1]
-        why = "in one group of the test part, so that its interval says how their samples vary, and not how groups do"
+        why = "in one group of the test part only, so that the interval is too narrow for them"
         return [f"{why}: {', '.join(lone)}"] if lone else []
 
 
