@@ -254,3 +254,24 @@ def test_the_verdict_counts_groups_and_not_samples() -> None:
     assert (alone.groups, grouped.groups, grouped.to_json()["groups"]) == (None, 12, 12)
     assert grouped.error == pytest.approx(np.sqrt(3 * (10 / 120) ** 2 + 2 * (10 / 120) ** 2))
     assert "with 120 test samples of 12 groups, what" in judge(GEOMETRY, GEOMETRY, {"knn_5": grouped}).headline
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patients", "each"), [(10, 10), (20, 10), (57, 5)])
+def test_intervals_over_groups_cover_the_truth(patients: int, each: int) -> None:
+    """Patients of one class each, whose samples are right with a probability of their own, 0.7 on average."""
+    rng = np.random.default_rng(0)
+    groups, covered, widths = np.repeat(np.arange(patients), each), [], []
+    while len(covered) < 400:
+        labels = rng.integers(0, 2, patients)[groups]
+        right = rng.random(len(groups)) < rng.beta(1.4, 0.6, patients)[groups]
+        if len(set(labels.tolist())) == 2:
+            alone = recall_interval(np.bincount(labels, right).astype(int), np.bincount(labels))
+            drawn = grouped_recall_interval(right, labels, groups)
+            assert drawn is not None
+            covered.append([low <= 0.7 <= high for low, high in (alone, drawn)])
+            widths.append([high - low for low, high in (alone, drawn)])
+    shares, means = 100 * np.mean(covered, axis=0), 100 * np.mean(widths, axis=0)
+    print(f"\n{patients} groups of {each}: covered {shares.round(1)} %, widths {means.round(1)} points")
+    assert shares[1] > 80
+    assert shares[0] + 10 < shares[1]
