@@ -261,7 +261,9 @@ def test_the_verdict_counts_groups_and_not_samples() -> None:
 def test_intervals_over_groups_cover_the_truth(patients: int, each: int) -> None:
     """Patients of one class each, whose samples are right with a probability of their own, 0.7 on average."""
     rng = np.random.default_rng(0)
-    groups, covered, widths = np.repeat(np.arange(patients), each), [], []
+    groups = np.repeat(np.arange(patients), each)
+    covered: list[list[bool]] = []
+    widths: list[list[float]] = []
     while len(covered) < 400:
         labels = rng.integers(0, 2, patients)[groups]
         right = rng.random(len(groups)) < rng.beta(1.4, 0.6, patients)[groups]

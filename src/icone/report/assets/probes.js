@@ -4,7 +4,7 @@ const percent = (value) => (value === undefined || value === null ? "–" : (100
 const three = (value) => (value === undefined || value === null ? "–" : value.toFixed(3));
 const range = (interval, text) => (interval ? interval.map(text).join(" – ") : "–");
 // What the draws of a bootstrap are of.
-const drawn = (p) => (p.groups ? `${counted(p.groups, "group")} of test samples` : "test samples");
+const bootstrapped = (p) => (p.groups ? `${counted(p.groups, "group")} of test samples` : "test samples");
 function showProbes() {
   for (const group of groups) if (group.classes?.length) find("#probes .body").append(groupClasses(group));
   perRun("probes", (run) => [...probesOf(run), labelCharts(run)]);
@@ -32,7 +32,7 @@ function classes(run) {
   const rows = first.classes.map((c) => [c, first.samples_per_class?.[c]?.train ?? "–", first.samples_per_class?.[c]?.test ?? "–",
     ...run.probes.flatMap((p) => [...before(p, (u) => percent(u.per_class[c])), percent(p.per_class[c]), ...(p === first ? [range(p.class_intervals?.[c], percent)] : [])])]);
   const headings = run.probes.flatMap((p) => [...which.map((w) => `${p.name}, ${w}`), ...(p === first ? ["95 % interval"] : [])]);
-  return [make("p", { class: "help", text: `${PROBE} Shares of test samples that are right, in percent; intervals are 95 %: of the balanced accuracy by bootstrap over ${drawn(first)}, of a class by Wilson's formula${first.groups ? ", which knows no groups" : ""}. AUROC is between 0 and 1.` }),
+  return [make("p", { class: "help", text: `${PROBE} Shares of test samples that are right, in percent; intervals are 95 %: of the balanced accuracy by bootstrap over ${bootstrapped(first)}, of a class by Wilson's formula${first.groups ? ", which knows no groups" : ""}. AUROC is between 0 and 1.` }),
     scores(["probe", ...named("balanced accuracy"), "95 % interval", ...named("accuracy"), ...named("AUROC")], overall, "Scores of the probes"),
     make("h3", { text: "By class" }), byClass(["class", "train", "test", ...headings], rows), ...probeNotes(run), ...confusions(first, "the linear probe")];
 }
@@ -103,7 +103,7 @@ function regression(run) {
   { xaxis: { title: { text: "true" }, range: ends }, yaxis: { title: { text: "predicted" }, range: ends } }, { keyed: false, across: "true" });
   if (first.untrained) scatter(first.untrained, ", untrained");
   scatter(first, first.untrained ? ", trained" : "");
-  return [make("p", { class: "help", text: `${data.kind ? "" : PROBE} On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over ${drawn(first)}.` }),
+  return [make("p", { class: "help", text: `${data.kind ? "" : PROBE} On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over ${bootstrapped(first)}.` }),
     scores([data.kind ? "network" : "probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows, "Scores"), charts];
 }
 function labelCharts(run) {
