@@ -8,6 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
+	@echo "Installing into .venv, which can take some minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]'
@@ -15,6 +16,7 @@ $(STAMP): pyproject.toml
 
 demo: setup
 	$(BIN)/icone demo
+	@echo "The command icone is $(BIN)/icone: 'source $(BIN)/activate' lets you type it as above."
 
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu and not download"

@@ -249,7 +249,9 @@ def test_the_demo_replaces_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         result = demo(tmp_path, console := Console(file=io.StringIO(), width=300))["cells"]
         printed = console.file.getvalue()  # type: ignore[attr-defined]
         assert result["verdict"]["headline"] in printed
+        assert result["verdict"]["advice"] in printed
         assert f"icone report {tmp_path}/cells" in printed
+        assert printed.splitlines()[0].endswith(f"three minutes on two cores, into {tmp_path}")
         page = tmp_path / "cells" / "report.html"
         assert not page.exists()
         page.touch()  # as that command does, which is no reason to refuse the next demo

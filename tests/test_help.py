@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import subprocess
 import sys
@@ -14,12 +15,13 @@ import tyro
 from icone.cli import TASKS, VERBS, Command, main
 from icone.cli.examples import EXAMPLES
 from icone.cli.given_files import read_config
-from icone.cli.help_text import PRETRAIN_GROUPS, check_flags
+from icone.cli.help_text import PRETRAIN_GROUPS, _flags, check_flags
 from icone.cli.learn import Pretrain
 from icone.config import ImageViews, PretrainConfig
 from icone.config_text import from_json, to_json, to_toml
 from icone.paper.commands import Paper
 
+ROOT = Path(__file__).parents[1]
 NAMES = ["", *VERBS, *(f"paper {name}" for name in Paper.VERBS)]
 
 
@@ -180,3 +182,29 @@ def test_a_wrong_file_is_named(text: str, reason: str, tmp_path: Path, capsys: p
     message = capsys.readouterr().err
     assert reason in message
     assert "mine.toml" in message
+
+
+OTHER_TOOLS = {
+    "--gpus", "--ipc", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--signals-to-handle", "--signal", "--requeue",
+    "--only", "--compiled", "--where",
+}  # fmt: skip
+"""Flags of Docker, torchrun, SLURM and the scripts in benchmarks/ that stand by themselves on the pages."""
+
+
+def all_flags() -> set[str]:
+    kinds = [kind for kind in (*VERBS.values(), *Paper.VERBS.values()) if kind is not Paper]
+    usages = [flag.usage for kind in kinds for _, flags in _flags(kind) for flag in flags if not flag.is_positional]
+    named = {word.strip(",") for usage in usages for word in usage.split() if word.startswith("--")}
+    return named | {"--help", "--version", "--import"} | {"--no-" + flag.removeprefix("--") for flag in named}
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md"]), ids=lambda page: page.name)
+def test_every_flag_that_a_page_names_exists(page: Path) -> None:
+    """In commands of icone and wherever a flag stands by itself; commands of other tools have flags of their own."""
+    text = page.read_text(encoding="utf-8")
+    pieces = re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL)
+    lines = [line for piece in pieces for line in piece.strip("`").splitlines()]
+    ours = [line for line in lines if re.match(r"(\$ )?icone |--", line.strip())]
+    words = {word for line in ours for word in re.findall(r"(?<!\S)--[a-z][a-z0-9.…-]*", line)}
+    found = {word.rstrip(".") for word in words if "…" not in word}  # --image-views.… stands for several
+    assert found - all_flags() - OTHER_TOOLS == set()

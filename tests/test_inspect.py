@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -422,7 +423,15 @@ CASES: dict[str, Case] = {
         {"shape": [20, 20], "channels": many("1", "2", "3", "4", "5")},
         "",
     ),
-    "npz with splits": (npz_with_splits, "a.npz", 2, [], {"samples": 4, "classes": {"0": 2, "1": 2}}, ""),
+    "npz with splits": (
+        npz_with_splits,
+        "a.npz",
+        2,
+        [],
+        {"samples": 4, "classes": {"0": 2, "1": 2}},
+        "the file has the splits train (4), test (2), of which train is read (--split); `icone evaluate "
+        "--official-test` tests on test",
+    ),
     "points": (points, "a.npy", 0, [], {"samples": 6, "dimensions": 0, "encoder": "mlp", "size": []}, ""),
     "HDF5 array": (hdf5, "a.h5:/raw/images", 2, [], {"shape": [16, 18], "classes": {"0": 2, "1": 3}}, ""),
     "HDF5 with names": (hdf5_names, "a.hdf5", 2, [], {"samples": 4, "classes": {"x": 2, "y": 2}}, ""),
@@ -686,3 +695,13 @@ def test_real_data(real_data: Path) -> None:
         size=32, console=quiet,
     )  # fmt: skip
     assert sorted(found["classes"].values()) == [3, 20, 33, 88, 207]
+
+
+def test_the_lines_say_nothing_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was `channels  1: 1 (…)`, `classes  2: 0 2; 1 2` and `grows by 2, grows by 2`."""
+    npz_with_splits(tmp_path)
+    assert main(["inspect", str(tmp_path / "a.npz"), "--size", "16", "--encoder", "test_vit", "--cache", "off"]) == 0
+    said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert re.fullmatch(r"1 \(\d+ to \d+\)", said["channels"])
+    assert said["classes"] == "2: 0 (2); 1 (2)"
+    assert said["size"] == "16 × 16 (grows by 2)"

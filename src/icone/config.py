@@ -200,10 +200,10 @@ class PointViews:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewsConfig:
-    """How many random views of each instance, and how they are made."""
+    """How many random views of each sample, and how they are made."""
 
     views: int = 2
-    """Views per instance and step, at least 2 (the paper's 2; 4 in its synthetic study)."""
+    """Views per sample and step, at least 2 (the paper's 2; 4 in its synthetic study)."""
     pipeline: Annotated[str, tyro.conf.Suppress] = "auto"
     """What makes the views: ours, or a Python object, of which this is the description."""
     image_views: ImageViews = ImageViews()
@@ -225,16 +225,16 @@ class TrainingConfig:
     options: tuple[str, ...] = ()
     """Settings of the method as name=value, for example `diversity=sigreg view_weight=0`."""
     batch_size: int = 1
-    """Instances per step."""
+    """Samples per step."""
     epochs: int = 100
     """Passes over all samples."""
     recipe: Recipe = "icone"
-    """icone: AdamW is scaled by the batch size and BatchNorm of the encoder reaches back over 16 instances, so that an
+    """icone: AdamW is scaled by the batch size and BatchNorm of the encoder reaches back over 16 samples, so that an
     epoch does the same at any batch size, and IConE differs from its paper where that made it work at small ones;
     paper: optimizer, objective and BatchNorm as printed; what the paper leaves open stays as it is here."""
     lr: float = BASE_LR
-    """Learning rate of AdamW at the start, for 16 instances a step (recipe paper: for any number); it follows a cosine
-    to zero."""
+    """Learning rate of AdamW at the start, for 16 samples a step (recipe paper: for any number); it follows a cosine to
+    zero. With --weights the encoder learns at half of it."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """Of the learning rate: a cosine to zero, or the same rate throughout, as in the paper's synthetic study."""
     weight_decay: float = WEIGHT_DECAY
@@ -289,7 +289,7 @@ class RuntimeConfig:
     """Save the state this often, at the next step; also after an epoch where saving takes less than 1 % of the time
     since the last."""
     probe_every: int = 5
-    """Measure the features' geometry on a few instances every so many epochs, to notice a collapse, and with labels a
+    """Measure the features' geometry on a few samples every so many epochs, to notice a collapse, and with labels a
     linear and a kNN probe of them; 0: never."""
     stop_on_collapse: bool = False
     """End the run, with its state saved, when its features have collapsed."""

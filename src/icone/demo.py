@@ -44,20 +44,23 @@ def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
         raise InputError(f"{out} holds other things than run folders, such as {named}: choose another --out")
     for name, settings in DEMO_RUNS.items():
         _check_own(out / name, PretrainConfig(**settings, **COMMON))
+    say(console, f"Two small trainings without labels, one sample a step: about three minutes on two cores, into {out}")
     results: dict[str, dict[str, Any]] = {}
-    for name, settings in DEMO_RUNS.items():
+    for number, (name, settings) in enumerate(DEMO_RUNS.items(), start=1):
         folder = out / name
         if folder.exists():
             shutil.rmtree(folder)
-        console.rule(f"{name}: {settings['source']}, batch size 1, no labels")
+        console.rule(f"training {number} of {len(DEMO_RUNS)}: generated {name}")
         pretrain(**settings, **COMMON, out=folder, console=console)
         results[name] = evaluate(folder, untrained=True, geometry_instances=64, console=console)
+    say(console, "Labels are used from here on, by probes that read them from the features before and after training.")
     for name, result in results.items():
-        console.rule(name)
+        console.rule(f"{name}, before and after training")
         console.print(result_table(result))
-        for text in (result["verdict"]["headline"], *result["verdict"]["evidence"]):
+        verdict = result["verdict"]
+        for text in filter(None, (verdict["headline"], *verdict["evidence"], verdict["advice"])):
             say(console, text)
-        say(console, f"a page about it: icone report {shlex.quote(str(out / name))}")
+        say(console, f"next: icone report {shlex.quote(str(out / name))} writes a page with a map and pictures")
     return results
 
 

@@ -39,6 +39,15 @@ def default_folder(source: str) -> Path:
     return Path("runs") / (source_name(source) or "run")
 
 
+def from_here(path: Path) -> Path:
+    """A path as it is printed: relative where it lies below the working directory, else as it is.
+
+    >>> from_here(Path.cwd() / "runs" / "a").as_posix(), from_here(Path("runs/a")).as_posix()
+    ('runs/a', 'runs/a')
+    """
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def output_of_run(folder: Path, name: str, source: str | None = None) -> Path:
     """A file or folder in a run folder; what is about other data than the run's own has the name of that data too.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icone.run import Run
+from icone.terminal import counted
 
 SEED = re.compile(r"seed-(\d+)")
 
@@ -54,6 +55,19 @@ def group_seeds(runs: Sequence[Run]) -> list[SeedGroup]:
         SeedGroup(name if len(members) > 1 else run_names(members)[0], tuple(members))
         for name, members in zip(names, together.values(), strict=True)
     ]
+
+
+def unequal_training(runs: Sequence[Run]) -> str:
+    """A sentence where runs of one group were not trained alike: one may have been extended alone. Else nothing."""
+    together: dict[str, list[str]] = {}
+    for run in runs:
+        epochs, samples = len(run.history), int(run.record["data"]["instances"])
+        trained = f"{counted(epochs, 'epoch')} of {counted(samples, 'sample')}"
+        together.setdefault(trained, []).append(run.folder.name)
+    if len(together) < 2:
+        return ""
+    parts = "; ".join(f"{', '.join(names)}: {trained}" for trained, names in together.items())
+    return f"the seeds were not trained alike, so that their mean is of different trainings ({parts})"
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:

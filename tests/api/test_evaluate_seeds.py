@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from icone import evaluate_seeds
@@ -45,3 +46,47 @@ def test_folders_of_seeds_are_found_by_number(tmp_path: Path) -> None:
         Run.open(tmp_path / "other")
     with pytest.raises(InputError, match="holds no folders seed-0"):
         evaluate_seeds(tmp_path / "group")
+
+
+SEEDS = ["synthetic:gaussians@x40", "--features", "8", "--batch-size", "8", "--probe-every", "0", "--device", "cpu"]
+
+
+@pytest.mark.parametrize("epochs", ["1", "3"], ids=["on-top", "in-all"])
+def test_a_seed_that_was_extended_alone_is_not_mixed_with_the_others(
+    epochs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of them were called finished, and their mean was of trainings of different lengths."""
+    out = tmp_path / "points"
+    assert main(["pretrain", *SEEDS, "--epochs", "1", "--seeds", "2", "--out", str(out)]) == 0
+    alone = ["--epochs", epochs, "--seed", "1", "--out", str(out / "seed-1"), "--extend"]
+    assert main(["pretrain", *SEEDS, *alone]) == 0
+    length = len(Run(out / "seed-1").history)
+    capsys.readouterr()
+    assert main(["pretrain", *SEEDS, "--epochs", "1", "--seeds", "3", "--out", str(out), "--resume"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"seed-1 was extended alone to {length} epochs, and the others are to have 1" in said
+    assert "--extend --seed N --out ITS_FOLDER" in said
+    assert not (out / "seed-2").exists()
+    assert main(["evaluate", str(out), "--device", "cpu"]) == 0
+    both = f"(seed-0: 1 epoch of 40 samples; seed-1: {length} epochs of 40 samples)"
+    assert both in " ".join(capsys.readouterr().out.split())
+    assert main(["report", str(out), "--projections", "pca", "--no-thumbnails"]) == 0
+    assert both in " ".join(capsys.readouterr().out.split())
+    assert both in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_finished_seeds_of_other_settings_or_samples_are_not_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "points.npy"
+    points = np.random.default_rng(0).normal(size=(24, 2)).astype(np.float32)
+    np.save(data, points[:20])
+    words = ["pretrain", str(data), *SEEDS[1:], "--out", str(tmp_path / "run"), "--cache", "off"]
+    assert main([*words, "--epochs", "1", "--seeds", "2"]) == 0
+    assert main([*words, "--epochs", "2", "--seeds", "2", "--resume"]) == 2
+    assert "seed-0 is there already with other settings (epochs: 1 -> 2)" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "--epochs", "1", "--seeds", "2", "--resume"]) == 0
+    np.save(data, points)
+    assert main([*words, "--epochs", "1", "--seeds", "3", "--resume"]) == 2
+    assert "seed-0 is finished, and the data has changed since" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run" / "seed-2").exists()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from icone.api.embed import embed, load_encoder
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
 from icone.api.summaries import pretraining_summary
-from icone.errors import InputError, TrainingError
+from icone.errors import InputError, InterruptedRun, TrainingError
 from icone.files import replace_file
 from icone.run import Run
 from icone.tensor_files import read_tensors
@@ -285,7 +287,7 @@ def test_after_a_loss_that_is_not_finite_the_advice_works(tmp_path: Path) -> Non
     run = pretrain(**settings, lr=1e-5, clip_gradient=1.0, resume=True, adjust=True, console=console)
     changed = ["lr: 0.0001 -> 1e-05", "clip_gradient: None -> 1.0"]
     assert run.record["changes"] == [{"epoch": 1, "step": 3, "settings": changed}]
-    assert "settings change after step 3, in epoch 1" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "settings change after step 3, from epoch 2 on" in console.file.getvalue()  # type: ignore[attr-defined]
     assert run.finished
     assert all(t.isfinite().all() for t in run.trained_weights().values())
     pretrain(**settings, lr=1e-5, clip_gradient=1.0, resume=True, console=quiet())  # they are the run's own now
@@ -379,12 +381,15 @@ def test_what_was_trained_on_is_not_held_out_later(groups: list[str] | None, tmp
 
     def go_on(count: int, name: str = "run", **more: Any) -> Run:
         own = None if groups is None else groups[:count]
-        settings = POINTS | {"test_fraction": 0.25} | more
-        return pretrain(points[:count], groups=own, **settings, out=tmp_path / name, console=quiet())
+        settings = POINTS | {"test_fraction": 0.25, "console": quiet()} | more
+        return pretrain(points[:count], groups=own, **settings, out=tmp_path / name)
 
     before = go_on(20).instances
     assert go_on(20, "alone", epochs=1).instances["test_ids"] == before["test_ids"]
-    after = go_on(30, extend=True).instances
+    told = Console(file=io.StringIO(), width=500)
+    after = go_on(30, extend=True, console=told).instances
+    held_out = len({*after["test_ids"]} - {*before["test_ids"]})
+    assert f"10 new samples: {held_out} of them {'is' if held_out == 1 else 'are'} held out" in told.file.getvalue()  # type: ignore[attr-defined]
     assert {*before["ids"]} <= {*after["ids"]}
     assert {*before["test_ids"]} < {*after["test_ids"]}
     assert len(after["ids"]) + len(after["test_ids"]) == 30
@@ -394,6 +399,39 @@ def test_what_was_trained_on_is_not_held_out_later(groups: list[str] | None, tmp
         assert not sides[0] & sides[1]
 
 
+@pytest.mark.parametrize(
+    ("stop", "epochs", "said", "rows"),
+    [
+        (None, 2, "2 epochs are finished; 2 more follow, with a learning-rate schedule of their own", 4),
+        (None, 3, "training goes on with epoch 3 of 3", 3),
+        (12, 2, "epoch 2 was interrupted after 8 of 16 samples. It is repeated from its start, on all samples", 2),
+    ],
+    ids=["finished", "longer", "interrupted"],
+)
+def test_an_extended_run_says_where_it_goes_on(
+    stop: int | None, epochs: int, said: str, rows: int, tmp_path: Path
+) -> None:
+    points = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    step = TrainStep.__call__
+
+    def interrupted(self: TrainStep, batches: Any) -> None:
+        step(self, batches)
+        if int(self.count) == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings = POINTS | {"batch_size": 2, "epochs": 2, "out": tmp_path / "run"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainStep, "__call__", interrupted)
+        with pytest.raises(InterruptedRun) if stop else contextlib.nullcontext():
+            pretrain(points[:16], **settings, console=quiet())
+    told = Console(file=io.StringIO(), width=500)
+    run = pretrain(points, **settings | {"epochs": epochs}, extend=True, console=told)
+    text = told.file.getvalue()  # type: ignore[attr-defined]
+    assert f"extending: {said}" in text
+    assert "4 new samples: 0 of them are held out for testing" in text
+    assert [row["epoch"] for row in run.history] == list(range(rows))
+
+
 def test_samples_of_a_run_that_held_out_nothing_stay_in_training(tmp_path: Path) -> None:
     points = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     pretrain(points[:16], **POINTS, out=tmp_path / "run", console=quiet())
@@ -401,7 +439,7 @@ def test_samples_of_a_run_that_held_out_nothing_stay_in_training(tmp_path: Path)
     run = pretrain(points, **POINTS, test_fraction=0.25, extend=True, out=tmp_path / "run", console=told)
     assert {int(name) for name in run.instances["test_ids"]} <= {16, 17, 18, 19}
     assert isinstance(told.file, io.StringIO)
-    assert "stay in training, not held out" in told.file.getvalue()
+    assert "stay in training: the run was trained on them before" in told.file.getvalue()
 
 
 def test_assigned_test_samples_that_were_trained_on_are_no_test_samples(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import icone
+from icone.api.evaluate import score_sentences
 from icone.cli import main
 from icone.errors import InputError
 from icone.run import Run
@@ -97,6 +98,11 @@ def test_no_group_is_on_both_sides_of_a_held_out_part(tmp_path: Path) -> None:
     assert sides[0]
     assert sides[1]
     assert not sides[0] & sides[1]
+    grouped = evaluate(held_out, data=X, labels=CLASSES, groups=GROUPS)
+    drawn = f"{len(sides[1])} groups of {len(held_out.instances['test_ids'])} test samples"
+    assert f"(bootstrap over {drawn})." in score_sentences(grouped)[0]
+    assert {probe["groups"] for name, probe in grouped["trained"].items() if "knn" in name} == {len(sides[1])}
+    assert grouped["comparison"]["linear_probe"]["groups"] == len(sides[1])
     mixed = pretrain(X, tmp_path / "b", labels=CLASSES, test_fraction=0.2)  # held out without groups
     result = evaluate(mixed, data=X, labels=CLASSES, groups=GROUPS)
     train = {group[name] for name in mixed.instances["ids"]}

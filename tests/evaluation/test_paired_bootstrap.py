@@ -11,7 +11,8 @@ from scipy.stats import binomtest
 from sklearn.metrics import balanced_accuracy_score, r2_score, roc_auc_score
 
 from icone.data.targets import Task
-from icone.evaluation.paired_bootstrap import Predictions, group_codes, score_difference
+from icone.evaluation.bootstrap import group_codes
+from icone.evaluation.paired_bootstrap import Predictions, score_difference
 
 RARE = [*"a" * 41, *"b" * 17, *"c" * 7, *"d" * 4, "e"]
 """Test samples of five classes, as they are in a small set of blood cells."""
@@ -100,8 +101,8 @@ def test_samples_of_a_group_count_together() -> None:
 
 
 def test_samples_without_a_group_are_groups_of_one() -> None:
-    assert group_codes(np.array(["", "a", ""])) is None
-    codes = group_codes(np.array(["", "a", "", "a"]))
+    assert group_codes(["", "a", ""]) is None
+    codes = group_codes(["", "a", "", "a"])
     assert codes is not None
     assert len(set(codes)) == 3
     assert codes[1] == codes[3]

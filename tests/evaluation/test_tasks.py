@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition, run_probes
-from icone.evaluation.bootstrap import recall_interval
-from icone.evaluation.comparison import compare_multilabel, compare_probes, compare_regressions
+from icone.evaluation.bootstrap import group_codes, grouped_recall_interval, recall_interval
+from icone.evaluation.comparison import compare, compare_multilabel, compare_probes, compare_regressions
 from icone.evaluation.multilabel import MultilabelResult, multilabel_probe
 from icone.evaluation.probes import linear_probe
 from icone.evaluation.regression import PENALTIES, RegressionResult, knn_regressor, regression_result, ridge_probe
@@ -167,3 +170,110 @@ def test_probes_by_task() -> None:
     assert float(several["multilabel_probe"]) > 0.8
     compared = compare_probes(found | several, found | several, [], list(found | several))
     assert all(difference.value == 0 for difference in compared.values())
+
+
+def cluster_scores(right: Any, labels: Any, groups: Any) -> Any:
+    """The cluster bootstrap in a loop: groups with replacement, the mean recall of all classes that are there."""
+    members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    scores = []
+    for _ in range(2000):
+        rows = np.concatenate([members[i] for i in RNG.integers(len(members), size=len(members))])
+        scores.append(np.mean([right[rows][labels[rows] == c].mean() for c in np.unique(labels[rows])]))
+    return np.quantile(scores, [0.025, 0.975])
+
+
+def test_groups_widen_the_interval_as_a_bootstrap_of_groups_does() -> None:
+    """40 patients with 10 samples of both classes each, all of a patient right or wrong together."""
+    groups, labels = np.repeat(np.arange(40), 10), np.tile([0, 1], 200)
+    right = (np.random.default_rng(3).random(40) < 0.7)[groups]
+    found = grouped_recall_interval(right, labels, groups)
+    assert found == pytest.approx(cluster_scores(right, labels, groups), abs=0.02)
+    by_sample = recall_interval(*(np.bincount(labels, weights).astype(int) for weights in (right, np.ones(400))))
+    assert found is not None
+    assert found[1] - found[0] > 2.5 * (by_sample[1] - by_sample[0])
+
+
+def test_groups_of_one_sample_are_samples() -> None:
+    """Then the draws are those of the stratified bootstrap, by other random numbers; and the probe draws samples."""
+    labels = np.repeat([0, 1], [60, 20])
+    right = np.random.default_rng(1).random(80) < 0.6
+    alone = grouped_recall_interval(right, labels, np.arange(80))
+    support = np.bincount(labels)
+    assert alone == pytest.approx(recall_interval(np.bincount(labels, right).astype(int), support), abs=0.03)
+    patients = [str(i) for i in range(60)]
+    names = np.where(Y > 0, "big", "small")
+    found, given = (linear_probe(X[:100], names[:100], X[100:], names[100:], test_groups=g) for g in (None, patients))
+    assert (found.interval, found.groups) == (given.interval, given.groups)
+
+
+def test_a_class_of_one_group_stays_in_every_draw_and_is_named() -> None:
+    x = RNG.normal(size=(60, 3))
+    y = ["rare" if i < 4 else "a" if i % 2 else "b" for i in range(60)]
+    patients = ["p" if i < 4 else f"p{i // 4}" for i in range(60)]
+    result = linear_probe(x, y, x, y, test_groups=patients)
+    assert result.groups == 15
+    assert result.note is not None
+    assert result.note == "in one group of the test part only, so that the interval is too narrow for them: rare"
+    wrong = np.array([name != "rare" for name in y])
+    codes = np.unique(y, return_inverse=True)[1]
+    found = group_codes(patients)
+    assert found is not None
+    assert grouped_recall_interval(wrong, codes, found) == pytest.approx((2 / 3, 2 / 3))  # never the mean of two
+
+
+def test_of_one_group_there_is_no_interval() -> None:
+    x, y = RNG.normal(size=(20, 3)), ["a", "b"] * 10
+    assert linear_probe(x, y, x, y, test_groups=["p"] * 20).interval is None
+    ridge = ridge_probe(x, x[:, 0], x, x[:, 0], test_groups=["p"] * 20)
+    assert (ridge.interval, ridge.groups) == (None, 1)
+
+
+@pytest.mark.parametrize("probe", [ridge_probe, knn_regressor])
+def test_the_interval_of_a_regression_draws_groups(probe: Any) -> None:
+    """A patient's error is shared by all its samples, so that 20 patients are what was seen."""
+    rng = np.random.default_rng(5)
+    patients = np.repeat(np.arange(20), 15)
+    x = rng.normal(size=(300, 2))
+    y = x[:, 0] + rng.normal(size=20)[patients]
+    names = [str(patient) for patient in patients]
+    alone, grouped = (probe(x, y, x + 0.1, y, test_groups=given) for given in (None, names))
+    assert (alone.r2, alone.groups, grouped.groups) == (grouped.r2, None, 20)
+    widths = [float(np.ptp(result.interval)) for result in (alone, grouped)]
+    assert widths[1] > 1.3 * widths[0]
+
+
+def test_the_verdict_counts_groups_and_not_samples() -> None:
+    """30 samples that changed are sure; where they are three patients, they may be chance."""
+    labels = ["a", "b"] * 60
+    rights = [np.ones(120, bool), np.ones(120, bool)]
+    rights[0][:30] = False
+    old, new = (SimpleNamespace(right=right, balanced_accuracy=right.mean()) for right in rights)
+    patients = group_codes([f"p{i // 10}" for i in range(120)])
+    alone, grouped = (compare(old, new, labels, groups) for groups in (None, patients))  # type: ignore[arg-type]
+    assert (alone.better, grouped.better) == (True, False)
+    assert (alone.groups, grouped.groups, grouped.to_json()["groups"]) == (None, 12, 12)
+    assert grouped.error == pytest.approx(np.sqrt(3 * (10 / 120) ** 2 + 2 * (10 / 120) ** 2))
+    assert "with 120 test samples of 12 groups, what" in judge(GEOMETRY, GEOMETRY, {"knn_5": grouped}).headline
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patients", "each"), [(10, 10), (20, 10), (57, 5)])
+def test_intervals_over_groups_cover_the_truth(patients: int, each: int) -> None:
+    """Patients of one class each, whose samples are right with a probability of their own, 0.7 on average."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(patients), each)
+    covered: list[list[bool]] = []
+    widths: list[list[float]] = []
+    while len(covered) < 400:
+        labels = rng.integers(0, 2, patients)[groups]
+        right = rng.random(len(groups)) < rng.beta(1.4, 0.6, patients)[groups]
+        if len(set(labels.tolist())) == 2:
+            alone = recall_interval(np.bincount(labels, right).astype(int), np.bincount(labels))
+            drawn = grouped_recall_interval(right, labels, groups)
+            assert drawn is not None
+            covered.append([low <= 0.7 <= high for low, high in (alone, drawn)])
+            widths.append([high - low for low, high in (alone, drawn)])
+    shares, means = 100 * np.mean(covered, axis=0), 100 * np.mean(widths, axis=0)
+    print(f"\n{patients} groups of {each}: covered {shares.round(1)} %, widths {means.round(1)} points")
+    assert shares[1] > 80
+    assert shares[0] + 10 < shares[1]

@@ -358,6 +358,23 @@ def test_the_command_line_says_what_is_better(run: Run, tmp_path: Path, capsys: 
     assert finetune_table(json.loads((tmp_path / "out" / "result.json").read_text())).row_count == 3
 
 
+@pytest.mark.parametrize("below", [True, False])
+def test_the_default_folder_is_relative_below_the_working_directory(
+    below: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "runs" / "points"
+    shutil.copytree(run.folder, own)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path if below else tmp_path / "elsewhere")
+    words = ["--epochs", "1", "--no-scratch", "--device", "cpu"]
+    assert main(["finetune", str(own), *words]) == 0
+    told = "runs/points-finetuned" if below else str(tmp_path / "runs" / "points-finetuned")
+    said = capsys.readouterr().out.splitlines()
+    assert f"done: {told}" in said
+    assert any(line.endswith(f"icone report {told}") for line in said)
+    assert (tmp_path / "runs" / "points-finetuned" / "result.json").is_file()
+
+
 def test_a_result_says_scores_and_what_comes_next(run: Run, tmp_path: Path) -> None:
     found = finetune(run, tmp_path / "<b>", scratch=True)
     said, html = str(found), found._repr_html_()

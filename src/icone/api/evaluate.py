@@ -25,14 +25,14 @@ from icone.evaluation.assessment import Partition, Result, assess, run_probes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
-from icone.evaluation.metrics import metric_texts
+from icone.evaluation.metrics import METRICS, Metric, metric_texts
 from icone.evaluation.probes import ProbeResult
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, Verdict, judge
 from icone.files import replacing, write_json
 from icone.methods import method_class
 from icone.readable import Part, Readable
 from icone.run import Run
-from icone.seeds import seed_folders
+from icone.seeds import seed_folders, unequal_training
 from icone.terminal import Terminal, counted, say
 from icone.validation import check_arguments
 from icone.wording import all_in_user_terms
@@ -193,9 +193,8 @@ def _compare(probes: dict[str, dict[str, Result]], partition: Partition | None) 
     """What the judged probes say about the encoder before and after training."""
     if partition is None or "untrained" not in probes:
         return {}
-    return compare_probes(
-        probes["untrained"], probes["trained"], partition.labels[partition.test].tolist(), list(JUDGED_PROBES)
-    )
+    labels, groups = partition.labels[partition.test].tolist(), partition.groups_of(partition.test)
+    return compare_probes(probes["untrained"], probes["trained"], labels, list(JUDGED_PROBES), groups)
 
 
 def _views(
@@ -235,10 +234,9 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
     """How sure the main score is, and how many test samples there are, a sentence each."""
     measured, sentences = result["trained"], []
     if probe := measured.get("linear_probe"):
-        low, high = (100 * bound for bound in probe["interval"])
         sentences.append(
-            f"Linear probe: balanced accuracy {100 * probe['balanced_accuracy']:.1f} %, 95 % interval {low:.1f} to "
-            f"{high:.1f} (bootstrap over {counted(result['data']['test'], 'test sample')})."
+            f"Linear probe: balanced accuracy {100 * probe['balanced_accuracy']:.1f} %, "
+            f"{_interval(result, probe, METRICS['linear_probe'])}."
         )
         counts = [f"{name} {n['train']}/{n['test']}" for name, n in probe["samples_per_class"].items()]
         more = f", … ({len(counts)} classes)" if len(counts) > CLASSES_LISTED else ""
@@ -246,11 +244,9 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
     if saved := result.get("label_efficiency", {}).get("saved"):
         sentences.append(saved["text"])
     if probe := measured.get("ridge_probe"):
-        low, high = probe["interval"]
         sentences.append(
-            f"Ridge probe: R² {probe['r2']:.3f}, 95 % interval {low:.3f} to {high:.3f} (bootstrap over "
-            f"{counted(result['data']['test'], 'test sample')}); mean absolute error "
-            f"{probe['mean_absolute_error']:.3g}."
+            f"Ridge probe: R² {probe['r2']:.3f}, {_interval(result, probe, METRICS['ridge_probe'])}; "
+            f"mean absolute error {probe['mean_absolute_error']:.3g}."
         )
     if probe := measured.get("multilabel_probe"):
         per_label = probe["per_label"].items()
@@ -258,6 +254,16 @@ def score_sentences(result: dict[str, Any]) -> list[str]:
         more = f", … ({len(scores)} labels)" if len(scores) > CLASSES_LISTED else ""
         sentences.append(f"AUROC by label: {', '.join(scores[:CLASSES_LISTED])}{more}.")
     return sentences
+
+
+def _interval(result: dict[str, Any], probe: dict[str, Any], metric: Metric) -> str:
+    """The interval of a probe's score, and what was drawn for it."""
+    samples, groups = counted(result["data"]["test"], "test sample"), probe.get("groups")
+    if probe["interval"] is None:
+        return f"without an interval, because all {samples} are of one group" if groups == 1 else "without an interval"
+    low, high = map(metric.text, probe["interval"])
+    over = samples if groups is None else f"{counted(groups, 'group')} of {samples}"
+    return f"95 % interval {low} to {high} (bootstrap over {over})"
 
 
 def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **settings: Any) -> Readable:
@@ -273,6 +279,8 @@ def evaluate_seeds(folder: str | Path, *, console: Console | None = None, **sett
     for number, one in enumerate(folders, start=1):
         say(console, f"evaluating {one} ({number} of {len(folders)})")
         results[one.name] = evaluate(one, **settings, console=console)
+    if note := unequal_training([Run(one) for one in folders]):
+        say(console, f"note: {note}")
     return Readable(results, seeds_parts)
 
 

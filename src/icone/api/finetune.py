@@ -32,6 +32,7 @@ from icone.evaluation.features import FrozenEncoder
 from icone.files import remove, write_json, write_text
 from icone.find_runs import FINETUNED
 from icone.finetuning.fit import Row
+from icone.outputs import from_here
 from icone.run import Run, check_free
 from icone.tensor_files import write_tensors
 from icone.terminal import Terminal
@@ -114,7 +115,7 @@ def finetune(
 def _target(run: Run, out: Path | None) -> Path:
     """The folder to write, which must not be the run or inside it."""
     here = run.folder.resolve()
-    folder = out or here.with_name(f"{here.name}-finetuned")
+    folder = out or from_here(here.with_name(f"{here.name}-finetuned"))
     if here == folder.resolve() or here in folder.resolve().parents:
         raise InputError(f"{folder} is the pretrained run or inside it, which stays as it is: choose another --out")
     check_folder(folder)
@@ -202,9 +203,9 @@ def _train(tuning: Tuning, frozen: FrozenEncoder, folder: Path, scratch: bool) -
         tuned["from_scratch"] = tuning.tune("from_scratch", tuning.encoder("from_scratch"))
     found |= {name: one.result for name, one in tuned.items()}
     partition = tuning.partition
-    test_labels = partition.labels[partition.test].tolist()
+    test_labels, groups = partition.labels[partition.test].tolist(), partition.groups_of(partition.test)
     others = {
-        name: compare_probes({"": found[name]}, {"": found["fine_tuned"]}, test_labels, [""])[""]
+        name: compare_probes({"": found[name]}, {"": found["fine_tuned"]}, test_labels, [""], groups)[""]
         for name in ("probe", "from_scratch")
         if name in found
     }

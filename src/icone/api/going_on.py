@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
 from icone.config import EncoderConfig, PretrainConfig
 from icone.config_text import differences, from_json
@@ -20,7 +21,7 @@ from icone.nn import plain_state_dict
 from icone.outputs import outputs_in
 from icone.run import Run, check_free, free_folder
 from icone.tensor_files import misfit, read_tensors
-from icone.terminal import counted
+from icone.terminal import counted, either
 from icone.training.checkpoint import SavedState, StateBook, load_state
 from icone.validation import check_folder, user_path
 
@@ -105,6 +106,34 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         check_free(run.folder)
 
 
+def check_left(run: Run, config: PretrainConfig) -> None:
+    """Refuse to leave a run among others as it is, where it was trained in another way than they are to be."""
+    extended = bool(run.record.get("extensions", 0))
+    if extended and run.epochs != config.epochs:
+        raise InputError(
+            f"{run.folder} was extended alone to {counted(run.epochs, 'epoch')}, and the others are to have "
+            f"{config.epochs}: runs of different lengths cannot be compared. Extend each of the others by itself "
+            f"(--extend --seed=N --out=ITS_FOLDER, without --seeds), or move {run.folder} away and give --resume "
+            "again, which trains it anew"
+        )
+    if changes := differences(run.config, config):
+        raise InputError(
+            f"{run.folder} is there already with other settings ({'; '.join(changes)}), which --resume does not "
+            "change: give the settings that it was trained with, or choose another --out"
+        )
+
+
+def check_left_samples(run: Run, known: KnownData) -> None:
+    """Refuse to leave a finished run among others as it is, where they would train on other samples."""
+    told = run.instances
+    digests = told["digests"] if told.get("digest_version") == DIGEST_VERSION else {}
+    if change := compare_instances(told["ids"], digests, known.data.train.ids, known.digests):
+        raise InputError(
+            f"{run.folder} is finished, and the data has changed since ({change}), so that the others would train on "
+            "other samples: extend every run by itself (--extend, without --seeds), or choose another --out"
+        )
+
+
 def check_outside_data(run: Run, config: PretrainConfig) -> None:
     """Refuse a run folder among the data, where its arrays would be taken for samples."""
     data = user_path(config.source)
@@ -145,14 +174,44 @@ def read_so_far(
     changes = saved.changes
     if changed := going_on.changes(saved, config, run):
         changes = [*changes, {"epoch": len(saved.history), "step": saved.step, "settings": changed}]
-        say(f"note: settings change after step {saved.step}, in epoch {len(saved.history)}: {'; '.join(changed)}")
+        since = f"after step {saved.step}, from epoch {len(saved.history) + 1} on"
+        say(f"note: settings change {since}: {'; '.join(changed)}")
     if change and not going_on.extend:
         raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
     if going_on.extend:
-        say(f"extending: {change if change else 'the files are the same'}")
+        samples = change if change else "the files are the same"
+        say(f"extending: {samples}{_new_samples(saved, run, known.data, change)}")
+        say(f"extending: {_where_it_goes_on(saved, config)}")
         if (older := outputs_in(run.folder)) and run.finished:
             say(f"note: {', '.join(older)} in {run.folder} will be out of date: written before this training")
     return SoFar(saved, change.rows if going_on.extend else None, changes, _still_probed(saved, change))
+
+
+def _new_samples(saved: StateBook, run: Run, data: Data, change: InstanceChange) -> str:
+    """How many samples the run did not know, and how many of them it holds out."""
+    earlier = recorded_instances(run)
+    before = {*saved.ids, *earlier.get("test_ids", ()), *earlier.get("trained_before", ())}
+    held_out = 0 if data.test is None else len(set(data.test.ids) - before)
+    found = held_out + len(change.gained)
+    are = either(held_out, "is", "are")
+    return f". {counted(found, 'new sample')}: {held_out} of them {are} held out for testing" if found else ""
+
+
+def _where_it_goes_on(saved: SavedState, config: PretrainConfig) -> str:
+    """With which epoch an extended run goes on, and what becomes of one that was interrupted."""
+    done = len(saved.history)
+    if done - saved.epochs_before >= config.epochs:
+        return (
+            f"{counted(done, 'epoch')} {either(done, 'is', 'are')} finished; {config.epochs} more "
+            f"{either(config.epochs, 'follows', 'follow')}, with a learning-rate schedule of their own"
+        )
+    goes_on = f"training goes on with epoch {done + 1} of {saved.epochs_before + config.epochs}"
+    if not (seen := int(saved.tensors["meter/#instances"])):
+        return goes_on
+    return (
+        f"epoch {done + 1} was interrupted after {seen:,} of {counted(len(saved.ids), 'sample')}. It is repeated from "
+        "its start, on all samples of now; the weights keep what they have learned in it"
+    )
 
 
 def _compare_samples(saved: StateBook, known: KnownData, say: Callable[[str], None]) -> InstanceChange:

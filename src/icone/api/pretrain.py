@@ -18,6 +18,8 @@ from icone import cuda
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.going_on import (
     GoingOn,
+    check_left,
+    check_left_samples,
     check_outside_data,
     check_start,
     put_initial_weights,
@@ -155,8 +157,9 @@ def pretrain_many(
     """Train several runs (seeds, methods, settings) on the same data, each as it would train alone.
 
     With the captured engine they train side by side, which small batches leave room for, else one after another.
-    With `resume` the finished ones are left as they are, the others continue or begin. A run that fails does not stop
-    the others; its error is raised when they are done.
+    With `resume` the finished ones are left as they are, the others continue or begin. One that has other settings,
+    samples or epochs than asked for, as after it was extended alone, is an error before anything is trained. A run that
+    fails does not stop the others; its error is raised when they are done.
     """
     if is_launched() and os.environ["WORLD_SIZE"] != "1":
         raise InputError("several processes share one run, and --seeds trains several runs: give one of the two")
@@ -168,6 +171,8 @@ def pretrain_many(
             raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
         check_outside_data(run, config)
         check_start(run, resume and run.exists(), extend=False)
+        if run.exists():
+            check_left(run, config)
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
@@ -175,6 +180,9 @@ def pretrain_many(
     together = [waiting] if side_by_side else [[one] for one in waiting]
     with requeued_jobs(console), own_randomness(device), memory_errors(first):
         data = load_training_data(first, console, first.source)
+        for run in runs:
+            if run.exists() and run.finished:
+                check_left_samples(run, data)
         show_summary(data.data.summary, first, None, device, console)
         for group in together:
             _train_together(group, data, resume, console)

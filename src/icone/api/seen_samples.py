@@ -17,7 +17,7 @@ from icone.training.checkpoint import StateBook, load_book
 
 def earlier_split(run: Run) -> EarlierSplit:
     """What a run has trained on, by its state, and what it has held out."""
-    return EarlierSplit(frozenset(load_book(run).ids), frozenset(_instances(run).get("test_ids", ())))
+    return EarlierSplit(frozenset(load_book(run).ids), frozenset(recorded_instances(run).get("test_ids", ())))
 
 
 def trained_before(
@@ -27,7 +27,7 @@ def trained_before(
 
     Where it is extended, held-out samples are compared by content too: a file may have another name now.
     """
-    earlier, test = _instances(run), data.test
+    earlier, test = recorded_instances(run), data.test
     seen = {*saved.ids, *earlier.get("ids", ()), *earlier.get("trained_before", ())}
     if extends and test is not None and saved.digest_version == DIGEST_VERSION:
         seen |= _with_content_of(test, set(saved.digests), config)
@@ -44,19 +44,19 @@ def seen_by_weights(run: Run, data: Data, config: PretrainConfig) -> list[str]:
     """
     if data.test is None or config.weights is None:
         return []
-    seen = set(_instances(run).get("seen_by_weights", ())).intersection(data.test.ids)
+    seen = set(recorded_instances(run).get("seen_by_weights", ())).intersection(data.test.ids)
     contents: set[str] = set()
     folders: set[Path] = set()
     weights: str | None = config.weights
     while weights is not None and (other := origin_run(weights)) is not None and other.folder not in folders:
         folders.add(other.folder)
-        if _instances(other).get("digest_version") == DIGEST_VERSION:
-            contents.update(_instances(other).get("digests", {}).values())
+        if recorded_instances(other).get("digest_version") == DIGEST_VERSION:
+            contents.update(recorded_instances(other).get("digests", {}).values())
         weights = other.config.weights
     return sorted(seen | _with_content_of(data.test, contents, config) if contents else seen)
 
 
-def _instances(run: Run) -> dict[str, Any]:
+def recorded_instances(run: Run) -> dict[str, Any]:
     """What a run says about its samples; nothing where that is missing or damaged: who goes on writes it anew."""
     try:
         return run.instances

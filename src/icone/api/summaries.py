@@ -107,13 +107,14 @@ def pretraining_summary(run: Run) -> list[str]:
 
 
 def summary_of_many(runs: Sequence[Run]) -> list[str]:
-    """Time, loss and RankMe of several finished runs, a line each, and the commands that look at all of them."""
+    """Epochs, time, loss and RankMe of several finished runs, a line each, and the commands that look at all."""
     lines = [f"done: {', '.join(str(run.folder) for run in runs)}"]
     for run in runs:
         history = run.history
         ranks = [row["geometry"] for row in history if "geometry" in row]
         rank = f"  RankMe {format_rank(ranks[-1])}" if ranks else ""
-        lines.append(f"{run.folder.name}: {trained_time(history)}  loss {history[-1]['loss']:.3f}{rank}")
+        epochs = counted(len(history), "epoch")
+        lines.append(f"{run.folder.name}: {epochs}, {trained_time(history)}  loss {history[-1]['loss']:.3f}{rank}")
     if len(runs) > 1 and len(group_seeds(runs)) == 1:
         return [*lines, *_next([_icone(verb, runs[0].folder.parent) for verb in ("evaluate", "report")])]
     return [*lines, *_next([_icone("report", *(run.folder for run in runs))])]

@@ -17,7 +17,8 @@ from icone.terminal import say
 class Evaluate(LabelFlags):
     """Measure a run's encoder.
 
-    Geometry always; a linear probe and kNN where there are labels.
+    How the features are spread (geometry), and where there are labels, what a linear probe and kNN read from them; both
+    before and after training, with a verdict.
     """
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -35,7 +36,7 @@ class Evaluate(LabelFlags):
     untrained: bool = True
     """Measure the encoder before training too: what the verdict compares with."""
     geometry_instances: int = 256
-    """Samples whose random views give LiDAR and alignment; 0 leaves the two out."""
+    """Samples whose random views give recognition, LiDAR and alignment; 0 leaves the three out."""
 
     def run(self, console: Console) -> None:
         from icone.api.evaluate import evaluate, evaluate_seeds, evaluation_parts, seeds_parts
@@ -100,7 +101,7 @@ class Figures(RunDataFlags):
     names: tuple[Literal["history", "geometry", "spectrum", "plane", "map", "confusion", "gallery"], ...] = ()
     """Which ones (default: all that the runs have data for)."""
     projection: Literal["umap", "tsne", "pca"] = "umap"
-    """Of the map."""
+    """How the map places samples in the plane."""
 
     def run(self, console: Console) -> None:
         from icone.outputs import output_of_runs

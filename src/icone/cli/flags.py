@@ -73,17 +73,18 @@ class LabelFlags(RunDataFlags, ComputeFlags):
     label_column: tuple[str, ...] = ()
     """Column of the labels; several hold 0 or 1 each (multi-label)."""
     group_column: str | None = None
-    """Column with the group of every sample (patient, well, embryo), which no split parts."""
+    """Column with the group of every sample (patient, well, embryo), which no split parts and intervals draw whole."""
     task: Literal["auto", "classification", "regression", "multilabel"] = "auto"
     """What the labels are; auto: by their values, which is said."""
     test: str | None = None
-    """An external test set: what is trained on the run's data is tested on it."""
+    """An external test set, a folder or file like SOURCE of `icone pretrain`: what is trained on the run's data is
+    tested on it."""
     test_labels: Path | None = None
     """CSV with the labels of the external test set (default: those it brings)."""
     official_test: bool = False
     """Test on the source's official test split."""
     test_fraction: float = 0.2
-    """Share that tests where the run held out nothing."""
+    """Share of the labelled samples that tests where the run held out nothing."""
 
 
 def settings_of(command: Any, *left_out: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from icone.cli.examples import EXAMPLES
+from icone.cli.flags import InferenceFlags
 from icone.config import DataConfig, FinetuneConfig
 from icone.errors import InputError, nearest_names
 
@@ -59,6 +60,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Runtime": RUNTIME,
 }
 """The flags of all other verbs."""
+INFERENCE_GROUPS = {"Options": (), "Data": GROUPS["Data"], "Runtime": ("batch_size", *RUNTIME)}
+"""The flags of verbs that train nothing: a batch is what fits into memory."""
 WIDEST = 100
 LEFT = 26
 """Columns for the flag and its value; a longer one has a line of its own."""
@@ -137,7 +140,8 @@ def _example_lines(name: str) -> Iterator[Text]:
 
 def _groups(kind: type[Any]) -> Iterator[tuple[str, str, list[Flag]]]:
     """Titles, what there is to say about the group as a whole, and flags."""
-    table = PRETRAIN_GROUPS if issubclass(kind, DataConfig) else GROUPS
+    inference = issubclass(kind, InferenceFlags)
+    table = PRETRAIN_GROUPS if issubclass(kind, DataConfig) else INFERENCE_GROUPS if inference else GROUPS
     flags, hints = dict(_flags(kind)), typing.get_type_hints(kind)
     named = {name for names in table.values() for name in names}
     for number, (title, names) in enumerate(table.items()):

@@ -150,7 +150,7 @@ class PlanVerb(ConfigFlags, PretrainConfig):
     """
 
     batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
-    """Instances per step; auto: what `icone pretrain --batch-size auto` would take."""
+    """Samples per step; auto: what `icone pretrain --batch-size auto` would take."""
     json: bool = False
     """Print it as JSON."""
 
@@ -172,7 +172,7 @@ class Pretrain(ConfigFlags, PretrainConfig):
     """Train an encoder on a folder of images or volumes, unlabelled."""
 
     batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
-    """Instances per step; auto: 16, as many of them at a time as fit into memory (--micro-batch), which a few steps on
+    """Samples per step; auto: 16, as many of them at a time as fit into memory (--micro-batch), which a few steps on
     random samples find out, and activation checkpointing where one does not fit. `icone plan` shows it."""
     out: Path | None = None
     """The run folder (default: runs/ and the name of the source)."""
@@ -180,13 +180,13 @@ class Pretrain(ConfigFlags, PretrainConfig):
     """Continue an interrupted run: bit for bit on the same machine and software with the same number of threads, long
     runs on a GPU with --engine captured only."""
     extend: bool = False
-    """Continue on a folder that has gained or lost files, or with other --epochs: known anchors are kept, new files get
-    fresh ones."""
+    """Continue on a folder that has gained or lost files, or with other --epochs: known samples keep their anchors, new
+    ones get fresh ones, and an epoch that was interrupted is repeated."""
     adjust: bool = False
     """With --resume: go on from the last saved state with another --lr, --weight-decay or --clip-gradient."""
     seeds: int = 1
-    """Train this many runs with consecutive seeds into the folders seed-0, seed-1, … of out; with the captured engine
-    side by side."""
+    """Train this many runs with consecutive seeds into the folders seed-0, seed-1, … of --out; with the captured
+    engine side by side."""
     devices: int = 1
     """Train this one run on so many GPUs of this machine, or in so many processes on the CPU: each takes its share of
     every batch, so that --batch-size counts the samples of all."""
@@ -236,7 +236,7 @@ class Pretrain(ConfigFlags, PretrainConfig):
 class Finetune(LabelFlags, FinetuneConfig):
     """Train a run's encoder with labels.
 
-    Beside it stand its linear probe and the same network from scratch.
+    The result stands beside a linear probe of the encoder and, unless --no-scratch, the same network from scratch.
     """
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -244,7 +244,7 @@ class Finetune(LabelFlags, FinetuneConfig):
     scratch: bool = True
     """Fine-tune the same network from random weights too, to compare with."""
     out: Path | None = None
-    """The folder to write (default: the run's name and -finetuned)."""
+    """The folder to write (default: beside the run, with its name and -finetuned: runs/scans-finetuned)."""
     resume: bool = False
     """Go on after an interruption, with the last finished epoch."""
 

@@ -112,7 +112,10 @@ def _as_earlier(
     ]
     is_test = np.array(chosen) == "test"
     kept = int(((drawn == "test") & ~is_test).sum())
-    note = f"{counted(kept, 'sample')} that the run knows {either(kept, 'stays', 'stay')} in training, not held out"
+    note = (
+        f"{counted(kept, 'sample')} that --test-fraction would hold out {either(kept, 'stays', 'stay')} in training: "
+        f"the run was trained on {either(kept, 'it', 'them')} before{' or on the same group' if source.groups else ''}"
+    )
     return everything[~is_test], everything[is_test], [note] if kept else []
 
 

@@ -73,8 +73,9 @@ class Summary:
             yield "shape", _extent_text(self.shape)
             yield "spacing", "not said" if self.spacing is None else _spacing_text(self.spacing)
         ranges = [f"{c['name']} ({c['low']:g} to {c['high']:g})" for c in self.channels]
-        yield "channels", f"{len(ranges)}: {_few(ranges)}"
-        counts = [f"{name} {count:,}" for name, count in self.classes.items()]
+        is_plain = [c["name"] for c in self.channels] == ["1"]  # one channel without a name of its own
+        yield "channels", ranges[0] if is_plain else f"{len(ranges)}: {_few(ranges)}"
+        counts = [f"{name} ({count:,})" for name, count in self.classes.items()]
         without = "the labels are numbers" if self.task == "regression" else "no labels"
         yield "classes", f"{len(counts)}: {_few(counts)}" if counts else without
         if self.groups is not None:
@@ -198,8 +199,8 @@ def _spacing_text(extent: Extent) -> str:
 
 def _scales_text(scales: Extent) -> str:
     """
-    >>> _scales_text([0.5, 1.0]), _scales_text({"min": [0.5, 1.2], "max": [2.0, 1.6]})
-    ('shrinks by 2, as it is', 'shrinks by 2 to grows by 2, grows by 1.2 to 1.6')
+    >>> _scales_text([0.5, 1.0]), _scales_text({"min": [0.5, 1.2], "max": [2.0, 1.6]}), _scales_text([0.5, 0.5])
+    ('shrinks by 2, as it is', 'shrinks by 2 to grows by 2, grows by 1.2 to 1.6', 'shrinks by 2')
     """
     ends = (scales["min"], scales["max"]) if isinstance(scales, dict) else (scales or [], scales or [])
     texts = []
@@ -207,7 +208,7 @@ def _scales_text(scales: Extent) -> str:
         one, other = _scale_text(low), _scale_text(high)
         verb = one.rpartition(" ")[0]
         texts.append(one if one == other else f"{one} to {other.removeprefix(verb).strip() if 'by' in verb else other}")
-    return ", ".join(texts)
+    return ", ".join(texts if len(set(texts)) > 1 else texts[:1])
 
 
 def _scale_text(scale: float) -> str:

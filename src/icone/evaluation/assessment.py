@@ -101,17 +101,19 @@ def run_probes(features: Array, partition: Partition | None) -> dict[str, Result
         return {}
     train_x, test_x = features[partition.train], features[partition.test]
     train_y, test_y = partition.labels[partition.train], partition.labels[partition.test]
+    groups = partition.groups_of(partition.test)
     if partition.task == "regression":
         numbers = train_x, train_y.astype(np.float64), test_x, test_y.astype(np.float64)
-        neighbours = {"knn_regressor": knn_regressor(*numbers, k=NEIGHBOURS)} if len(train_x) >= NEIGHBOURS else {}
-        return {"ridge_probe": ridge_probe(*numbers, groups=partition.groups_of(partition.train)), **neighbours}
+        ridge = ridge_probe(*numbers, groups=partition.groups_of(partition.train), test_groups=groups)
+        if len(train_x) < NEIGHBOURS:
+            return {"ridge_probe": ridge}
+        return {"ridge_probe": ridge, "knn_regressor": knn_regressor(*numbers, k=NEIGHBOURS, test_groups=groups)}
     if partition.task == "multilabel":
         known, truth = ([label_set(text) for text in part] for part in (train_y, test_y))
         return {"multilabel_probe": multilabel_probe(train_x, known, test_x, truth)}
-    results: dict[str, Result] = {
-        "linear_probe": linear_probe(train_x, train_y, test_x, test_y, minority=partition.minority)
-    }
+    about: dict[str, Any] = {"minority": partition.minority, "test_groups": groups}
+    results: dict[str, Result] = {"linear_probe": linear_probe(train_x, train_y, test_x, test_y, **about)}
     for k in (1, 5, 20):
         if k <= len(train_x):
-            results[f"knn_{k}"] = knn_probe(train_x, train_y, test_x, test_y, k=k, minority=partition.minority)
+            results[f"knn_{k}"] = knn_probe(train_x, train_y, test_x, test_y, k=k, **about)
     return results

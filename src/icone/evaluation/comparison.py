@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.evaluation.assessment import Result
+from icone.evaluation.bootstrap import Codes, group_codes
 from icone.evaluation.inputs import FloatArray
 from icone.evaluation.multilabel import MultilabelResult
 from icone.evaluation.probes import ProbeResult
@@ -39,6 +40,8 @@ class Difference:
     """Test samples."""
     floor: float = -math.inf
     """The score of no reading at all; lower ones count as it."""
+    groups: int | None = None
+    """Groups of the test samples, where some have the same: their samples change together."""
 
     @property
     def value(self) -> float:
@@ -71,26 +74,35 @@ class Difference:
     def to_json(self) -> dict[str, float]:
         names = ("before", "after", "value", "low", "high", "samples")
         plain = {"difference" if name == "value" else name: getattr(self, name) for name in names}
+        plain |= {} if self.groups is None else {"groups": self.groups}
         return plain if math.isinf(self.floor) else {**plain, "floor": self.floor}
 
 
 def compare_probes(
-    before: Mapping[str, Result], after: Mapping[str, Result], labels: Sequence[str], names: Sequence[str]
+    before: Mapping[str, Result],
+    after: Mapping[str, Result],
+    labels: Sequence[str],
+    names: Sequence[str],
+    groups: Sequence[str] | None = None,
 ) -> dict[str, Difference]:
-    """The difference of each named probe that both encoders have; `labels` are those of the test samples."""
-    found = {}
+    """The difference of each named probe that both encoders have.
+
+    `labels` and `groups` are those of the test samples. Where some are of one group, what changed is added up in each
+    group, and groups take the place of samples in all errors.
+    """
+    found, codes = {}, group_codes(groups)
     for name in names:
         match before.get(name), after.get(name):
             case ProbeResult() as old, ProbeResult() as new:
-                found[name] = compare(old, new, labels)
+                found[name] = compare(old, new, labels, codes)
             case RegressionResult() as old, RegressionResult() as new:
-                found[name] = compare_regressions(old, new)
+                found[name] = compare_regressions(old, new, codes)
             case MultilabelResult() as old, MultilabelResult() as new:
-                found[name] = compare_multilabel(old, new)
+                found[name] = compare_multilabel(old, new, codes)
     return found
 
 
-def compare(before: ProbeResult, after: ProbeResult, labels: Sequence[str]) -> Difference:
+def compare(before: ProbeResult, after: ProbeResult, labels: Sequence[str], groups: Codes | None = None) -> Difference:
     """Balanced accuracy after − before, with the standard error of McNemar's test.
 
         D = Σ_i w_i d_i,   error² = Σ_i w_i² d_i² + 2 · mean(w²)
@@ -103,8 +115,8 @@ def compare(before: ProbeResult, after: ProbeResult, labels: Sequence[str]) -> D
     """
     weights = class_weights(np.asarray(labels, dtype=str))
     changed = after.right.astype(np.float64) - before.right
-    error = math.sqrt(float((weights**2 * changed**2).sum() + PSEUDO_COUNT * (weights**2).mean()))
-    return Difference(before.balanced_accuracy, after.balanced_accuracy, error, len(weights))
+    error = _error(weights * changed, weights, groups)
+    return Difference(before.balanced_accuracy, after.balanced_accuracy, error, len(weights), groups=_number(groups))
 
 
 def class_weights(labels: npt.NDArray[np.str_]) -> FloatArray:
@@ -114,7 +126,7 @@ def class_weights(labels: npt.NDArray[np.str_]) -> FloatArray:
     return weights
 
 
-def compare_regressions(before: RegressionResult, after: RegressionResult) -> Difference:
+def compare_regressions(before: RegressionResult, after: RegressionResult, groups: Codes | None = None) -> Difference:
     """R² after − before, with a standard error over the test samples.
 
         D = Σ_i d_i,   d_i = (e_i² before − e_i² after) / Σ_j (y_j − ȳ)²,   error² = Σ_i d_i² + 2 · mean(d²)
@@ -124,11 +136,11 @@ def compare_regressions(before: RegressionResult, after: RegressionResult) -> Di
     """
     spread = float(((after.true - after.true.mean()) ** 2).sum())
     changes = ((before.true - before.predicted) ** 2 - (after.true - after.predicted) ** 2) / spread
-    error = math.sqrt(float((changes**2).sum() + PSEUDO_COUNT * (changes**2).mean()))
-    return Difference(before.r2, after.r2, error, len(changes), floor=0.0)
+    error = _error(changes, changes, groups)
+    return Difference(before.r2, after.r2, error, len(changes), floor=0.0, groups=_number(groups))
 
 
-def compare_multilabel(before: MultilabelResult, after: MultilabelResult) -> Difference:
+def compare_multilabel(before: MultilabelResult, after: MultilabelResult, groups: Codes | None = None) -> Difference:
     """Mean AUROC after − before, with the standard error of DeLong et al. over the test samples.
 
     A sample moves the AUROC of a label by what its share of correctly ordered pairs differs from the mean. These
@@ -136,8 +148,22 @@ def compare_multilabel(before: MultilabelResult, after: MultilabelResult) -> Dif
     counted twice. (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44, 837–845, is the case of one label.)
     """
     influence = auroc_influence(after.scores, after.present)[1] - auroc_influence(before.scores, before.present)[1]
-    error = math.sqrt(float((influence**2).sum() + PSEUDO_COUNT * (influence**2).mean()))
-    return Difference(before.auroc, after.auroc, error, len(influence))
+    error = _error(influence, influence, groups)
+    return Difference(before.auroc, after.auroc, error, len(influence), groups=_number(groups))
+
+
+def _error(changes: FloatArray, sizes: FloatArray, groups: Codes | None) -> float:
+    """The standard error of Σ changes: √(Σ changes² + 2 · mean(sizes²)), both added up in every group before.
+
+    Samples of one group change together, so that it is the groups whose signs are equally likely.
+    """
+    if groups is not None:
+        changes, sizes = (np.bincount(groups, values).astype(np.float64) for values in (changes, sizes))
+    return math.sqrt(float((changes**2).sum() + PSEUDO_COUNT * (sizes**2).mean()))
+
+
+def _number(groups: Codes | None) -> int | None:
+    return None if groups is None else int(groups.max()) + 1
 
 
 def auroc_influence(scores: FloatArray, present: npt.NDArray[np.bool_]) -> tuple[float, FloatArray]:

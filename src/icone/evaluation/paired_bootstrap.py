@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.data.targets import Task, label_set
-from icone.evaluation.bootstrap import LEVEL, SEED, percentiles
+from icone.evaluation.bootstrap import LEVEL, SEED, group_codes, percentiles
 from icone.evaluation.comparison import NOTICEABLE, PSEUDO_COUNT, auroc_influence, class_weights
 from icone.evaluation.inputs import FloatArray
 
@@ -112,7 +112,7 @@ def score_difference(
     scores = np.array(first[0]), np.array(second[0])
     changed = np.mean(first[1], axis=0) - np.mean(second[1], axis=0)
     units = np.ones_like(changed) if runs[0].task != "classification" else class_weights(runs[0].labels)
-    codes = group_codes(runs[0].groups)
+    codes = group_codes(runs[0].groups.tolist())
     if codes is not None:
         changed, units = np.bincount(codes, changed), np.bincount(codes, units)
     sizes = units if runs[0].task == "classification" else changed
@@ -132,13 +132,6 @@ def score_difference(
         samples=len(runs[0].labels),
         groups=None if codes is None else len(changed),
     )
-
-
-def group_codes(groups: npt.NDArray[np.str_]) -> npt.NDArray[np.int64] | None:
-    """The group of every sample as a number, a sample without one its own; None where no group has two samples."""
-    names = [f"group {name}" if name else f"sample {i}" for i, name in enumerate(groups)]
-    found, codes = np.unique(names, return_inverse=True)
-    return None if len(found) == len(codes) else codes.astype(np.int64)
 
 
 def _turned(changed: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from icone.errors import InputError, unknown_name
-from icone.evaluation.bootstrap import Interval, recall_interval
+from icone.evaluation.bootstrap import Codes, Interval, group_codes, grouped_recall_interval, recall_interval
 from icone.evaluation.inputs import Features, FloatArray, finite_array
 
 MAX_ITERATIONS = 1000
@@ -24,7 +24,6 @@ MOST_THREADS = 4
 took 11.7 s instead of 7.8, and several runs at a time wait for each other."""
 
 Labels = npt.ArrayLike | Tensor
-Codes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +47,9 @@ class ProbeResult:
     note: str | None
     """What the reader of the scores should know, in a sentence or two."""
     interval: Interval | None = None
-    """95 % bootstrap interval of the balanced accuracy, over test samples."""
+    """95 % bootstrap interval of the balanced accuracy, over test samples or their groups; None of one group alone."""
+    groups: int | None = None
+    """Groups of the test samples, where some have the same: they are drawn as a whole."""
     auroc: float | None = None
     """Area under the ROC curve; of more than two classes the mean over classes, each against the rest."""
     train_counts: dict[str, int] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class ProbeResult:
         return {
             "balanced_accuracy": self.balanced_accuracy,
             "interval": None if self.interval is None else list(self.interval),
+            "groups": self.groups,
             "accuracy": self.accuracy,
             "auroc": self.auroc,
             "minority_accuracy": self.minority_accuracy,
@@ -84,6 +86,7 @@ def linear_probe(
     test_y: Labels,
     *,
     minority: Sequence[Any] | None = None,
+    test_groups: Sequence[str] | None = None,
 ) -> ProbeResult:
     """Logistic regression on standardised features, as the paper evaluates.
 
@@ -93,12 +96,14 @@ def linear_probe(
     train_x, test_x: features (samples, d); train_y, test_y: one class per sample, told apart by name.
     minority: classes that count for `minority_accuracy`; by default those with fewer training samples than
       the average class.
+    test_groups: the group of every test sample (a patient, a well), where there are groups: the interval draws them as
+      a whole.
 
     >>> x, y = [[0.0], [0.1], [0.9], [1.0]], ["a", "a", "b", "b"]
     >>> float(linear_probe(x, y, [[0.2], [0.8]], ["a", "b"]))
     1.0
     """
-    task = _prepare(train_x, train_y, test_x, test_y)
+    task = _prepare(train_x, train_y, test_x, test_y, test_groups)
     classifier, notes = fit_logistic(task.train_x, task.train_y)
     return task.score(classifier, minority, notes)
 
@@ -110,6 +115,7 @@ def classification_result(
     probabilities: FloatArray,
     *,
     minority: Sequence[Any] | None = None,
+    test_groups: Sequence[str] | None = None,
 ) -> ProbeResult:
     """The scores of any classifier that gives probabilities (test samples, classes), as those of a probe.
 
@@ -121,7 +127,10 @@ def classification_result(
     if len(test) != len(probabilities):
         raise InputError(f"there are {len(test)} test samples, but probabilities of {len(probabilities)}")
     columns = np.array([known.index(name) for name in classes])
-    task = _Task(classes=known, train_x=np.empty((0, 0)), train_y=train, test_x=probabilities, test_y=test)
+    task = _Task(
+        classes=known, train_x=np.empty((0, 0)), train_y=train, test_x=probabilities, test_y=test,
+        groups=group_codes(test_groups),
+    )  # fmt: skip
     return task.score(_Predictions(columns), minority, notes=[])
 
 
@@ -153,6 +162,7 @@ def knn_probe(
     k: int = 5,
     *,
     minority: Sequence[Any] | None = None,
+    test_groups: Sequence[str] | None = None,
 ) -> ProbeResult:
     """Majority vote of the k nearest training samples, by Euclidean distance between standardised features.
 
@@ -163,7 +173,7 @@ def knn_probe(
     >>> float(knn_probe(x, y, [[0.2], [0.8]], ["a", "b"], k=1))
     1.0
     """
-    task = _prepare(train_x, train_y, test_x, test_y)
+    task = _prepare(train_x, train_y, test_x, test_y, test_groups)
     if not 1 <= k <= len(task.train_x):
         raise InputError(f"k must lie between 1 and the number of training samples, {len(task.train_x)}, got {k}")
     from sklearn.neighbors import KNeighborsClassifier
@@ -195,6 +205,7 @@ class _Task:
     train_y: Codes
     test_x: FloatArray
     test_y: Codes
+    groups: Codes | None
 
     def score(self, classifier: Any, minority: Sequence[Any] | None, notes: list[str]) -> ProbeResult:
         from sklearn.metrics import confusion_matrix
@@ -204,7 +215,8 @@ class _Task:
         support = confusion.sum(axis=1)
         per_class = {name: float(confusion[i, i] / support[i]) for i, name in enumerate(self.classes) if support[i] > 0}
         of_minority = [per_class[name] for name in self._minority(minority) if name in per_class]
-        notes = notes + self._absences()
+        right = predicted == self.test_y
+        notes = notes + self._absences() + self._lone_classes()
         return ProbeResult(
             balanced_accuracy=float(np.mean(list(per_class.values()))),
             accuracy=float(confusion.trace() / support.sum()),
@@ -212,9 +224,12 @@ class _Task:
             minority_accuracy=float(np.mean(of_minority)) if of_minority else None,
             classes=self.classes,
             confusion=confusion,
-            right=predicted == self.test_y,
+            right=right,
             note="; ".join(notes) or None,
-            interval=recall_interval(confusion.diagonal(), support),
+            interval=recall_interval(confusion.diagonal(), support)
+            if self.groups is None
+            else grouped_recall_interval(right, self.test_y, self.groups),
+            groups=None if self.groups is None else len(set(self.groups.tolist())),
             auroc=self._auroc(classifier),
             predicted=np.array(self.classes)[predicted],
             train_counts={name: int((self.train_y == i).sum()) for i, name in enumerate(self.classes)},
@@ -251,14 +266,26 @@ class _Task:
             notes.append(f"without test samples, so left out: {', '.join(untested)}")
         return notes
 
+    def _lone_classes(self) -> list[str]:
+        """Which classes are in one group of several, so that other groups with them cannot be drawn in its place."""
+        if self.groups is None or self.groups.max() == 0:
+            return []
+        of_class = {self.classes[i]: set(self.groups[self.test_y == i].tolist()) for i in np.unique(self.test_y)}
+        lone = [name for name, groups in of_class.items() if len(groups) == 1]
+        why = "in one group of the test part only, so that the interval is too narrow for them"
+        return [f"{why}: {', '.join(lone)}"] if lone else []
 
-def _prepare(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels) -> _Task:
+
+def _prepare(
+    train_x: Features, train_y: Labels, test_x: Features, test_y: Labels, test_groups: Sequence[str] | None
+) -> _Task:
     train, test = standardized_parts(train_x, test_x)
     train_names, test_names = _names(train_y, len(train), "training"), _names(test_y, len(test), "test")
     if len(set(train_names)) < 2:
         raise InputError(f"a probe needs at least 2 classes, but all training samples are {train_names[0]!r}")
     classes, train_codes, test_codes = _codes(train_names, test_names)
-    return _Task(classes=classes, train_x=train, train_y=train_codes, test_x=test, test_y=test_codes)
+    groups = group_codes(test_groups)
+    return _Task(classes=classes, train_x=train, train_y=train_codes, test_x=test, test_y=test_codes, groups=groups)
 
 
 def _codes(train_names: list[str], test_names: list[str]) -> tuple[tuple[str, ...], Codes, Codes]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from icone.errors import InputError
-from icone.evaluation.bootstrap import Interval, score_interval
+from icone.evaluation.bootstrap import Interval, group_codes, score_interval
 from icone.evaluation.inputs import Features, FloatArray, finite_array
 from icone.evaluation.probes import Labels, standardized_parts
 
@@ -27,7 +27,7 @@ class RegressionResult:
     r2: float
     """Share of the variance that is explained: 1 − Σ (y − ŷ)² / Σ (y − ȳ)²; below 0 where the mean predicts better."""
     interval: Interval | None
-    """95 % bootstrap interval of R²."""
+    """95 % bootstrap interval of R², over test samples or their groups; None of one group alone."""
     spearman: float | None
     """Rank correlation of true and predicted numbers; None where all predictions are the same."""
     mean_absolute_error: float
@@ -35,6 +35,8 @@ class RegressionResult:
     predicted: FloatArray
     """Of the test samples, (n,)."""
     train_samples: int
+    groups: int | None = None
+    """Groups of the test samples, where some have the same: they are drawn as a whole."""
     note: str | None = None
 
     def __float__(self) -> float:
@@ -45,6 +47,7 @@ class RegressionResult:
         return {
             "r2": self.r2,
             "interval": None if self.interval is None else list(self.interval),
+            "groups": self.groups,
             "spearman": self.spearman,
             "mean_absolute_error": self.mean_absolute_error,
             "samples": {"train": self.train_samples, "test": len(self.true)},
@@ -55,12 +58,18 @@ class RegressionResult:
 
 
 def ridge_probe(
-    train_x: Features, train_y: Labels, test_x: Features, test_y: Labels, *, groups: Sequence[str] | None = None
+    train_x: Features,
+    train_y: Labels,
+    test_x: Features,
+    test_y: Labels,
+    *,
+    groups: Sequence[str] | None = None,
+    test_groups: Sequence[str] | None = None,
 ) -> RegressionResult:
     """Ridge regression on standardised features (scikit-learn's RidgeCV).
 
     The penalty is chosen on the training part: by leaving out one sample at a time, or with `groups` (one per training
-    sample) whole groups in five folds.
+    sample) whole groups in five folds. `test_groups` (one per test sample) are drawn as a whole for the interval.
 
     >>> x, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 3.0]
     >>> round(float(ridge_probe(x, y, x, y)), 3)
@@ -76,10 +85,18 @@ def ridge_probe(
         folds = list(GroupKFold(min(FOLDS, count)).split(train, groups=list(groups)))
     scoring = None if folds is None else "neg_mean_squared_error"  # without folds it is the default, and faster
     model = RidgeCV(alphas=PENALTIES, cv=folds, scoring=scoring).fit(train, train_y)
-    return regression_result(model.predict(test), test_y, len(train))
+    return regression_result(model.predict(test), test_y, len(train), test_groups)
 
 
-def knn_regressor(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels, k: int = 5) -> RegressionResult:
+def knn_regressor(
+    train_x: Features,
+    train_y: Labels,
+    test_x: Features,
+    test_y: Labels,
+    k: int = 5,
+    *,
+    test_groups: Sequence[str] | None = None,
+) -> RegressionResult:
     """Mean of the k nearest training samples, by Euclidean distance between standardised features.
 
     >>> x, y = [[0.0], [0.1], [2.0], [2.1]], [0.0, 0.0, 1.0, 1.0]
@@ -92,7 +109,8 @@ def knn_regressor(train_x: Features, train_y: Labels, test_x: Features, test_y: 
     train_y, test_y = _numbers(train_y, len(train), "training"), _numbers(test_y, len(test), "test")
     if not 1 <= k <= len(train):
         raise InputError(f"k must lie between 1 and the number of training samples, {len(train)}, got {k}")
-    return regression_result(KNeighborsRegressor(k).fit(train, train_y).predict(test), test_y, len(train))
+    predicted = KNeighborsRegressor(k).fit(train, train_y).predict(test)
+    return regression_result(predicted, test_y, len(train), test_groups)
 
 
 def _numbers(y: Labels, samples: int, part: str) -> FloatArray:
@@ -107,18 +125,21 @@ def _numbers(y: Labels, samples: int, part: str) -> FloatArray:
     return numbers
 
 
-def regression_result(predicted: FloatArray, true: FloatArray, train_samples: int) -> RegressionResult:
+def regression_result(
+    predicted: FloatArray, true: FloatArray, train_samples: int, test_groups: Sequence[str] | None = None
+) -> RegressionResult:
     """The scores of predicted numbers against the true ones, (n,) each, whatever predicts them."""
 
     def r2(rows: Any) -> float | None:
         spread = ((true[rows] - true[rows].mean()) ** 2).sum()
         return None if spread == 0 else float(1 - ((true[rows] - predicted[rows]) ** 2).sum() / spread)
 
-    score = r2(slice(None))
+    score, groups = r2(slice(None)), group_codes(test_groups)
     assert score is not None
     return RegressionResult(
         r2=score,
-        interval=score_interval(r2, len(true)),
+        interval=score_interval(r2, len(true), groups),
+        groups=None if groups is None else len(set(groups.tolist())),
         spearman=_rank_correlation(true, predicted),
         mean_absolute_error=float(np.abs(true - predicted).mean()),
         true=true,

@@ -195,7 +195,7 @@ def _by_labels(probes: Mapping[str, Difference]) -> tuple[State, str, str]:
     if all(d.high < RELEVANT for d in differences):
         gain = f"{100 * RELEVANT:.0f} points" if METRICS[next(iter(probes))].percent else f"{RELEVANT:g}"
         return "no better than untrained", f"a gain of {gain} or more is ruled out", ""
-    few = counted(min(d.samples for d in differences), "test sample")
+    few = _tested(min(differences, key=lambda d: d.samples))
     advice = "Test with more labelled samples (--test-fraction holds them out), or train longer."
     return "unclear", f"with {few}, what the probes gained or lost may be chance", advice
 
@@ -266,13 +266,19 @@ def _sentence(metric: Metric, d: Difference) -> str:
     if d.reads_nothing:
         return (
             f"{sentence_case(metric.short)}: {metric.text(d.before)} before training, {metric.text(d.after)} after: "
-            f"neither is better than the mean of the training labels ({counted(d.samples, 'test sample')})."
+            f"neither is better than the mean of the training labels ({_tested(d)})."
         )
     floored = "below 0 counted as 0: " if min(d.before, d.after) < d.floor else ""
     return (
         f"{sentence_case(metric.short)}: {before} before training, {after} after "
-        f"({floored}{value}{points}, 95 % interval {low} to {high}; {counted(d.samples, 'test sample')})."
+        f"({floored}{value}{points}, 95 % interval {low} to {high}; {_tested(d)})."
     )
+
+
+def _tested(d: Difference) -> str:
+    """What a probe was tested on, in words."""
+    samples = counted(d.samples, "test sample")
+    return samples if d.groups is None else f"{samples} of {counted(d.groups, 'group')}"
 
 
 def _remarks(metrics: Metrics) -> tuple[str, ...]:

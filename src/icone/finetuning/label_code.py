@@ -106,12 +106,13 @@ class LabelCode:
     def score(self, answers: FloatArray, partition: Partition) -> Result:
         """The scores of `icone evaluate` for answers on the test part."""
         train, test = (partition.labels[rows].tolist() for rows in (partition.train, partition.test))
+        groups = partition.groups_of(partition.test)
         if self.task == "regression":
-            return regression_result(answers, np.array(test, dtype=np.float64), len(train))
+            return regression_result(answers, np.array(test, dtype=np.float64), len(train), groups)
         if self.task == "multilabel":
             known, truth = ([label_set(text) for text in part] for part in (train, test))
             return multilabel_result(known, truth, lambda name, _: answers[:, self.names.index(name)], [])
-        return classification_result(train, test, self.names, answers, minority=partition.minority)
+        return classification_result(train, test, self.names, answers, minority=partition.minority, test_groups=groups)
 
     def quality(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """What decides which epoch is kept, from outputs on the validation part: its loss, and of classes more.

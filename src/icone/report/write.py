@@ -44,8 +44,8 @@ from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
 from icone.report.samples import with_flags
 from icone.run import Run, refuse_own_file
-from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names
-from icone.terminal import Terminal, counted, printable_lines
+from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names, unequal_training
+from icone.terminal import Terminal, counted, printable_lines, say
 from icone.validation import check_arguments, check_target
 
 with optional("report", "icone report"):
@@ -117,10 +117,14 @@ def report(
             )
         contents.append(content)
     groups = group_seeds(opened)
+    grouped = group_content(groups, opened)
+    for group in grouped:
+        if group["note"]:
+            say(console, f"note: {group['name']}: {group['note']}")
     compared = compare_groups(groups) if len(groups) > 1 else None
     if compared is not None:
         show(console, comparison_parts(compared))
-    return _write(contents, target, groups=group_content(groups, opened), compared=with_flags(compared))
+    return _write(contents, target, groups=grouped, compared=with_flags(compared))
 
 
 def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
@@ -197,6 +201,7 @@ def group_content(groups: Sequence[SeedGroup], runs: Sequence[Run]) -> list[dict
                 "name": group.name,
                 "runs": [runs.index(run) for run in group.runs],
                 "metrics": metrics,
+                "note": unequal_training(group.runs),
                 "classes": _classes(results) if len(results) > 1 else [],
             }
         )

@@ -203,7 +203,7 @@ class PlainDisplay(Display):
         began, before = self.warm if self.done > self.warm[1] else self.began
         left = (time.monotonic() - began) / max(self.done - before, 1) * (self.total - self.done)
         self._say(
-            f"epoch {epoch + 1}/{self.epochs}  {format_terms(terms)}{rank}  {instances_per_second:.1f} instances/s  "
+            f"epoch {epoch + 1}/{self.epochs}  {format_terms(terms)}{rank}  {instances_per_second:.1f} samples/s  "
             f"{format_seconds(left)} left"
         )
 

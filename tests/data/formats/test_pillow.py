@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from icone.config import DataConfig
 from icone.data import Sample, open_source
@@ -62,16 +62,17 @@ def test_16_bit_png_keeps_its_16_bits_and_all_its_channels(tmp_path: Path, read_
     assert sample.is_colour == (channels == 3)
 
 
-def write_16_bit_png(path: Path, array: npt.NDArray[np.uint16]) -> None:
-    """A PNG by hand: Pillow cannot write colour with 16 bits."""
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
+def write_16_bit_png(path: Path, array: npt.NDArray[np.uint16], **chunks: bytes) -> None:
+    """A PNG by hand, with further chunks before its pixels: Pillow cannot write colour with 16 bits."""
     height, width, channels = array.shape
     header = struct.pack(">IIBBBBB", width, height, 16, {3: 2, 4: 6}[channels], 0, 0, 0)
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in array)
-    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    more = b"".join(chunk(name.encode(), content) for name, content in chunks.items())
+    body = chunk(b"IHDR", header) + more + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
 
 
@@ -114,6 +115,64 @@ def test_exif_orientation_is_applied(tmp_path: Path, read_one: ReadOne) -> None:
     exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
     image.save(tmp_path / "a.png", exif=exif)
     np.testing.assert_array_equal(read_one(tmp_path).array[0], np.rot90(GRAY, -1))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_jpeg_is_turned_as_pillow_turns_it(orientation: int, tmp_path: Path, read_one: ReadOne) -> None:
+    image = Image.fromarray(np.kron(GRAY, np.ones((8, 8), np.uint8)))
+    exif = image.getexif()
+    exif[0x0112] = orientation
+    image.save(tmp_path / "a.jpg", exif=exif)
+    with Image.open(tmp_path / "a.jpg") as stored:
+        np.testing.assert_array_equal(read_one(tmp_path).array[0], np.asarray(ImageOps.exif_transpose(stored)))
+
+
+def test_16_bit_colour_is_turned_too(tmp_path: Path, read_one: ReadOne) -> None:
+    pixels = RNG.integers(0, 2**16, (5, 4, 3)).astype(np.uint16)
+    write_16_bit_png(
+        tmp_path / "a.png", pixels, eXIf=b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0" + bytes(4)
+    )
+    np.testing.assert_array_equal(read_one(tmp_path).array, np.rot90(pixels, -1).transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("array", "key"),
+    [
+        (GRAY, int(GRAY[2, 3])),
+        (RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8), None),
+        (GRAY.astype(np.uint16) * 257, int(GRAY[2, 3]) * 257),
+    ],
+    ids=["gray", "RGB", "16-bit gray"],
+)
+def test_the_colour_that_a_png_declares_transparent_is_black(
+    array: npt.NDArray[np.uint8], key: int | None, tmp_path: Path, read_one: ReadOne
+) -> None:
+    wanted = tuple(array[2, 3].tolist()) if key is None else key
+    Image.fromarray(array).save(tmp_path / "a.png", transparency=wanted)
+    shown = np.atleast_3d(array).copy()
+    shown[(shown == wanted).all(axis=2)] = 0
+    sample = read_one(tmp_path)
+    np.testing.assert_array_equal(sample.array, shown.transpose(2, 0, 1))
+    assert sample.array.dtype == array.dtype
+    assert (sample.array[:, 2, 3] == 0).all()
+
+
+def test_the_transparent_colour_of_16_bit_rgb_is_black(tmp_path: Path, read_one: ReadOne) -> None:
+    pixels = RNG.integers(0, 2**16, (5, 4, 3)).astype(np.uint16)
+    near = pixels[1, 2] ^ np.array([1, 0, 0], np.uint16)  # another colour, with the same high bytes
+    pixels[0, 0] = near
+    write_16_bit_png(tmp_path / "a.png", pixels, tRNS=pixels[1, 2].astype(">u2").tobytes())
+    array = read_one(tmp_path).array
+    assert (array[:, 1, 2] == 0).all()
+    np.testing.assert_array_equal(array[:, 0, 0], near)
+
+
+def test_the_transparent_value_of_a_gray_png_of_4_bits_is_black(tmp_path: Path, read_one: ReadOne) -> None:
+    """The key counts to 15, and the decoded pixels to 255."""
+    header = struct.pack(">IIBBBBB", 4, 1, 4, 0, 0, 0, 0)
+    chunks = {b"IHDR": header, b"tRNS": struct.pack(">H", 9), b"IDAT": zlib.compress(b"\0\x19\xf9"), b"IEND": b""}
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in chunks.items()))
+    np.testing.assert_array_equal(read_one(tmp_path).array, [[[17, 0, 255, 0]]])
 
 
 def test_text_named_png(tmp_path: Path, read_one: ReadOne) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tifffile
+from PIL import Image, ImageOps
 
 from icone.config import DataConfig
 from icone.data import Sample, Source, open_source
@@ -89,6 +90,26 @@ def test_tiff_samples_that_are_no_opacity_are_channels(
     np.testing.assert_array_equal(sample.array, pixels.transpose(2, 0, 1))
     assert sample.array.dtype == dtype
     assert not sample.is_colour
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("axes", [None, "YX", "XY"])
+def test_a_tiff_is_turned_as_its_orientation_says(orientation: int, axes: str | None, tmp_path: Path) -> None:
+    """Pillow turns images so by the same tag; where the user calls columns rows, it says nothing."""
+    tifffile.imwrite(tmp_path / "a.tif", GRAY, extratags=[(274, "H", 1, orientation, True)])
+    array = open_source(str(tmp_path), DataConfig(axes=axes)).read(0).array
+    image = Image.fromarray(GRAY)
+    image.getexif()[274] = orientation
+    shown = np.asarray(ImageOps.exif_transpose(image))
+    np.testing.assert_array_equal(array[0], GRAY.T if axes == "XY" else shown)
+
+
+def test_spacing_and_slices_turn_with_the_pages(tmp_path: Path, read_one: ReadOne) -> None:
+    tags = [(274, "H", 1, 6, True)]
+    tifffile.imwrite(tmp_path / "a.ome.tif", STACK, metadata=OME, extratags=tags)
+    sample = read_one(tmp_path)
+    np.testing.assert_array_equal(sample.array[0], np.rot90(STACK, -1, axes=(1, 2)))
+    assert sample.spacing == pytest.approx((1.5e-3, 0.2e-3, 0.3e-3))
 
 
 STACK = RNG.integers(0, 2**16, (6, 7, 8)).astype(np.uint16)

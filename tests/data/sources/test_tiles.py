@@ -209,6 +209,14 @@ def test_a_folder_of_files_has_groups_classes_and_splits(tmp_path: Path) -> None
     assert data.preparation.size == (16, 16)
 
 
+def test_tiles_of_a_tiff_that_is_to_be_turned_say_so(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (32, 48), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", image, extratags=[(274, "H", 1, 6, True)])
+    source = open_source(str(tmp_path), DataConfig(tiles=16, background="keep"))
+    assert any("orientation tag (6) is not applied" in note for note in source.notes)
+    np.testing.assert_array_equal(source.read(1).array[0], image[:16, 16:32])
+
+
 def test_what_tiles_cannot_be_made_of_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"save it as \.npy or \.zarr"):
         open_source(VOLUME, DataConfig(tiles=16))

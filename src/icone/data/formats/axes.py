@@ -54,6 +54,24 @@ def spatial_axes(axes: str, order: str = "ZYX") -> str:
     return "".join(name for name in order.replace("Z", depth) if name in axes)
 
 
+ORIENTATION = 274
+"""The tag that says how an image is to be turned, in TIFF files and in the EXIF data of others."""
+FLIPPED = {2: (-1,), 3: (-2, -1), 4: (-2,), 5: (), 6: (-1,), 7: (-2, -1), 8: (-2,)}
+"""Axes to flip by orientation; from 5 on after rows and columns have changed places."""
+
+
+def upright(array: Array, orientation: object) -> Array:
+    """Stored pixels (…, rows, columns) as they are to be seen, by the tag `ORIENTATION` (TIFF 6.0, EXIF 2.3).
+
+    >>> upright(np.array([[1, 2, 3]]), 6).tolist()
+    [[1], [2], [3]]
+    """
+    if not isinstance(orientation, int) or orientation not in FLIPPED:
+        return array
+    turned = np.swapaxes(array, -1, -2) if orientation >= 5 else array
+    return np.ascontiguousarray(np.flip(turned, FLIPPED[orientation]))
+
+
 def spacing_along(steps: Mapping[str, float], spatial: str) -> tuple[float, ...] | None:
     """Millimetres along the spatial axes; None where one of them is not known, as that of time."""
     found = tuple(steps.get(name, 0.0) for name in spatial)

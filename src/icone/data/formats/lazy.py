@@ -54,6 +54,8 @@ class LazyImage:
         self.unit = unit
         self.names = names if len(names) == self.channels else ()
         self.is_colour = colour_by_names(self.names)
+        self.notes: tuple[str, ...] = ()
+        """What the file says and regions do not follow, a sentence each."""
         self.coarser: tuple[LazyImage, ...] = ()
         """The same image at lower resolutions, where the file has them."""
 

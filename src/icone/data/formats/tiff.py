@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from icone.data.formats.axes import by_axes, slices_note, spacing_along, spatial_axes
+from icone.data.formats.axes import ORIENTATION, by_axes, slices_note, spacing_along, spatial_axes, upright
 from icone.data.formats.base import Array, Format, Header, Sample, colour_by_names
 from icone.data.formats.lazy import LazyImage, RawArray
 from icone.data.formats.npy import axis_letters
@@ -24,7 +24,8 @@ def read_tiff(path: Path, axes: str | None = None) -> Sample:
     `axes` names the axes of the stored array, those of length 1 aside; else the file says what they are, or several
     pages are taken for slices. A sample that the file declares as opacity is applied to 8-bit colour or gray and
     dropped. All other samples are channels: writers declare the fourth of four as opacity without being asked, and with
-    16 bits it is a measurement.
+    16 bits it is a measurement. Pages are turned as their orientation says, unless `axes` gives their rows and columns
+    other names.
     """
     import tifffile
 
@@ -33,12 +34,16 @@ def read_tiff(path: Path, axes: str | None = None) -> Sample:
         series, first, count = file.series[0], file.pages.first, len(file.series)
         array, stored = _without_ones(np.asarray(series.asarray()), str(series.axes))
         photometric, extra = int(first.photometric), [int(kind) for kind in first.extrasamples]
-        steps, names = _steps(file), _channel_names(file)
+        steps, names, orientation = _steps(file), _channel_names(file), _orientation(file)
     spatial = spatial_axes(axes) if axes else _spatial_of(stored)
     sample = by_axes(array, axes) if axes else _arrange(array, stored, spatial)
     colours = COLOURS.get(photometric) if "S" in stored and "C" not in stored else None
     if not axes and array.dtype == np.uint8 and extra in ([1], [2]) and len(sample) - 1 == colours:
         sample = drop_alpha(sample)
+    if not axes or [axes.find(name) for name in "YX"] == [stored.find(name) for name in "YX"]:
+        sample = upright(sample, orientation)
+        if orientation >= TURNED:
+            steps = {{"Y": "X", "X": "Y"}.get(name, name): step for name, step in steps.items()}
     notes = [] if axes else _guesses(spatial, sample.shape)
     if count > 1:
         notes.append(f"the first image of a file is read, of the {count} that it holds")
@@ -74,6 +79,8 @@ def _guesses(spatial: str, shape: tuple[int, ...]) -> list[str]:
 
 COLOURS = {0: 1, 1: 1, 2: 3, 6: 3}
 """Channels of a TIFF by its photometric interpretation: gray, gray, RGB, YCbCr."""
+TURNED = 5
+"""From this orientation on rows and columns change places."""
 WHITE_IS_ZERO = 0
 """The photometric interpretation in which low values are bright."""
 MILLIMETRES = {
@@ -94,6 +101,12 @@ def _steps(file: Any) -> dict[str, float]:
         with contextlib.suppress(KeyError, TypeError, ValueError):
             found[axis] = float(step) * millimetres(str(unit))
     return found
+
+
+def _orientation(file: Any) -> int:
+    """How the first page is to be turned; 1 where it says nothing."""
+    tag = file.pages.first.tags.get(ORIENTATION)
+    return tag.value if tag is not None and isinstance(tag.value, int) else 1
 
 
 def _channel_names(file: Any) -> tuple[str, ...]:
@@ -187,6 +200,10 @@ def _lazy_image(file: Any, path: Path, axes: str | None) -> LazyImage:
         names=_channel_names(file),
     )
     image.is_colour = _is_colour(image.channels, colours, int(first.photometric), image.names, axes)
+    if (orientation := _orientation(file)) != 1:
+        image.notes = (
+            f"tiles and their maps lie as the TIFF stores them: its orientation tag ({orientation}) is not applied",
+        )
     image.coarser = tuple(
         LazyImage(_regions(file, path, number), letters, spatial=image.spatial)
         for number, level in enumerate(series.levels)

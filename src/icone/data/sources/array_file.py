@@ -6,7 +6,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -94,12 +94,13 @@ class ArraySource(Source):
             labels=labels,
         )
         self.chunk = max(1, min(CHUNK_ROWS, CHUNK // max(1, self._header.nbytes // count)))
+        self.splits = () if key else _splits(self._store.headers)
         self.notes = (
+            *_split_note(split, {name: self._store.headers[f"{name}_images"].shape[0] for name in self.splits}),
             *self._arrange.notes,
             *(_whole_note(self._header.shape) if axes is None and labels is None else ()),
         )
         self.reading = axes or ""
-        self.splits = () if key else _splits(self._store.headers)
         self._path = path
         self._array: Any = None
         self._lock = threading.Lock()
@@ -209,6 +210,14 @@ def _keys(keys: list[str], split: str, key: str) -> tuple[str, str | None]:
 def _splits(keys: Iterable[str]) -> tuple[str, ...]:
     """The official splits of a file with arrays called like `train_images`."""
     return tuple(sorted(key.removesuffix("_images") for key in keys if key.endswith("_images")))
+
+
+def _split_note(split: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Which of several splits is read, and what the others are for; `sizes` are their samples."""
+    if len(sizes) > 1:
+        held = ", ".join(f"{name} ({sizes[name]:,})" for name in sorted(sizes, key="train val test".find))
+        tests = "; `icone evaluate --official-test` tests on test" if split != "test" and "test" in sizes else ""
+        yield f"the file has the splits {held}, of which {split} is read (--split){tests}"
 
 
 def _check_header(header: Header) -> None:

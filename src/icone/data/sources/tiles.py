@@ -191,7 +191,7 @@ def _notes(source: TilesSource, count: int, contents: Sequence[Content]) -> list
         notes.append(
             f"tiles keep the stored resolution: {' × '.join(f'{s:g}' for s in source.images[0].image.steps)} {unit}"
         )
-    return notes
+    return [*notes, *sorted({note for one in source.images for note in one.image.notes})]
 
 
 def open_tiles(data: Any, config: DataConfig) -> TilesSource:

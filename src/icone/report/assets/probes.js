@@ -3,6 +3,8 @@ const PROBE = "A probe is a simple model that is trained with the labels on the 
 const percent = (value) => (value === undefined || value === null ? "–" : (100 * value).toFixed(1));
 const three = (value) => (value === undefined || value === null ? "–" : value.toFixed(3));
 const range = (interval, text) => (interval ? interval.map(text).join(" – ") : "–");
+// What the draws of a bootstrap are of.
+const bootstrapped = (p) => (p.groups ? `${counted(p.groups, "group")} of test samples` : "test samples");
 function showProbes() {
   for (const group of groups) if (group.classes?.length) find("#probes .body").append(groupClasses(group));
   perRun("probes", (run) => [...probesOf(run), labelCharts(run)]);
@@ -30,7 +32,7 @@ function classes(run) {
   const rows = first.classes.map((c) => [c, first.samples_per_class?.[c]?.train ?? "–", first.samples_per_class?.[c]?.test ?? "–",
     ...run.probes.flatMap((p) => [...before(p, (u) => percent(u.per_class[c])), percent(p.per_class[c]), ...(p === first ? [range(p.class_intervals?.[c], percent)] : [])])]);
   const headings = run.probes.flatMap((p) => [...which.map((w) => `${p.name}, ${w}`), ...(p === first ? ["95 % interval"] : [])]);
-  return [make("p", { class: "help", text: `${PROBE} Shares of test samples that are right, in percent; intervals are 95 %: of the balanced accuracy by bootstrap over test samples, of a class by Wilson's formula. AUROC is between 0 and 1.` }),
+  return [make("p", { class: "help", text: `${PROBE} Shares of test samples that are right, in percent; intervals are 95 %: of the balanced accuracy by bootstrap over ${bootstrapped(first)}, of a class by Wilson's formula${first.groups ? ", which knows no groups" : ""}. AUROC is between 0 and 1.` }),
     scores(["probe", ...named("balanced accuracy"), "95 % interval", ...named("accuracy"), ...named("AUROC")], overall, "Scores of the probes"),
     make("h3", { text: "By class" }), byClass(["class", "train", "test", ...headings], rows), ...probeNotes(run), ...confusions(first, "the linear probe")];
 }
@@ -58,7 +60,7 @@ function classNetworks(run) {
   const row = (name, n, text) => [name, n, ...run.probes.map(text)], counts = run.probes[0].samples_per_class;
   const rows = [...run.probes[0].classes.map((c) => row(c, counts?.[c] ? `${counts[c].train} / ${counts[c].test}` : "", (p) => percent(p.per_class[c]))),
     row("all test samples", "", (p) => percent(p.accuracy))];
-  return [make("p", { class: "help", text: "Share of the test samples of every class that are right, in percent. The balanced accuracy above is the mean over classes; its interval is by bootstrap over test samples." }),
+  return [make("p", { class: "help", text: "Share of the test samples of every class that are right, in percent. The balanced accuracy above is the mean over classes; its interval is by bootstrap over test samples, or over their groups where there are some." }),
     byClass(["class", "train + val / test", ...run.probes.map((p) => p.name)], rows), ...probeNotes(run), ...confusions(run.probes[0], `the ${run.probes[0].name} network`)];
 }
 const probeNotes = (run) => run.probes.filter((p) => p.note).map((p) => make("p", { class: "note", text: `${p.name}: ${p.note}` }));
@@ -101,7 +103,7 @@ function regression(run) {
   { xaxis: { title: { text: "true" }, range: ends }, yaxis: { title: { text: "predicted" }, range: ends } }, { keyed: false, across: "true" });
   if (first.untrained) scatter(first.untrained, ", untrained");
   scatter(first, first.untrained ? ", trained" : "");
-  return [make("p", { class: "help", text: `${data.kind ? "" : PROBE} On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over test samples.` }),
+  return [make("p", { class: "help", text: `${data.kind ? "" : PROBE} On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over ${bootstrapped(first)}.` }),
     scores([data.kind ? "network" : "probe", "R²", "95 % interval", "Spearman", "mean absolute error"], rows, "Scores"), charts];
 }
 function labelCharts(run) {

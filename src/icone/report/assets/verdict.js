@@ -33,6 +33,7 @@ function verdictOfSeeds(group, own, states) {
   const count = (state) => own.filter((run) => run.verdict.state === state).length;
   return make("div", {}, make("h3", {}, ...breakable(group.name)),
     ...states.map((state) => make("p", { class: "headline", text: `${count(state)} of ${counted(own.length, "seed")}: ${state}` })),
+    group.note ? sentence({ class: "warning" }, `Note: ${group.note}.`) : null,
     ...own.map((run) => make("details", { class: "seed" }, make("summary", { text: `${run.name.split("/").at(-1)}: ${run.verdict.headline}` }), ...grounds(run).filter(Boolean))));
 }
 // What the rows of the tables are, for readers who do not know their names.
