@@ -294,7 +294,7 @@ class RuntimeConfig:
     stop_on_collapse: bool = False
     """End the run, with its state saved, when its features have collapsed."""
     snapshots: tuple[int, ...] = ()
-    """Keep the encoder's weights after these epochs (counted from 0) in snapshots/ of the run folder."""
+    """Keep the encoder's weights after so many epochs, one or several numbers, in snapshots/ of the run folder."""
     log: tuple[Logger, ...] = ()
     """Write the history to these tools too, where they are installed."""
 
@@ -322,8 +322,8 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
             raise InputError("--crop keeps the resolution of the samples: leave --size, --fit and --tiles out")
         if self.stop_on_collapse and self.probe_every == 0:
             raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
-        if self.snapshots and max(self.snapshots) >= self.epochs:
-            raise refused("snapshots", self.snapshots, f"below --epochs={self.epochs}, because epochs count from 0")
+        if self.snapshots and max(self.snapshots) > self.epochs:
+            raise refused("snapshots", self.snapshots, f"at most --epochs={self.epochs}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,9 +148,9 @@ class Run:
         """Whether the folder is that of `icone finetune`."""
         return is_finetuned(self.folder)
 
-    def snapshot_file(self, epoch: int) -> Path:
-        """Weights after an epoch, where the configuration asked to keep them."""
-        return self.folder / "snapshots" / f"{epoch:05d}.safetensors"
+    def snapshot_file(self, epochs: int) -> Path:
+        """Weights after so many epochs, where the configuration asked to keep them."""
+        return self.folder / "snapshots" / f"{epochs:05d}.safetensors"
 
     @property
     def record(self) -> dict[str, Any]:

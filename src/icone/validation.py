@@ -122,7 +122,7 @@ RANGES: dict[str, Rule] = {
     "memory_gb": at_least(0),
     "checkpoint_seconds": at_least(0),
     "probe_every": at_least(0, 10**9),
-    "snapshots": all_of(at_least(0, 10**9)),
+    "snapshots": all_of(at_least(1, 10**9)),
     # other verbs
     "components": at_least(1, 1_000_000),
     "seeds": at_least(1, 10_000),

@@ -12,10 +12,10 @@ POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x80", "features": 4, "b
 
 
 def test_snapshots_are_the_weights_after_their_epochs(tmp_path: Path) -> None:
-    run = icone.pretrain(**POINTS, epochs=3, snapshots=(0, 2), out=tmp_path / "run")
-    first, last = (read_tensors(run.snapshot_file(epoch))[0] for epoch in (0, 2))
+    run = icone.pretrain(**POINTS, epochs=3, snapshots=(1, 3), out=tmp_path / "run")
+    first, last = (read_tensors(run.snapshot_file(epoch))[0] for epoch in (1, 3))
     final = read_tensors(run.encoder_file)[0]
-    assert {path.name for path in (run.folder / "snapshots").iterdir()} == {"00000.safetensors", "00002.safetensors"}
+    assert {path.name for path in (run.folder / "snapshots").iterdir()} == {"00001.safetensors", "00003.safetensors"}
     assert all(last[name].equal(final[name]) for name in final)
     assert not all(first[name].equal(final[name]) for name in final)
 

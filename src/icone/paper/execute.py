@@ -218,7 +218,7 @@ def _placed(spec: RunSpec, setting: ExecutionSettings) -> PretrainConfig:
         spec.config,
         device=setting.device,
         data_root=setting.data_root or spec.config.data_root,
-        snapshots=spec.trace,
+        snapshots=tuple(epoch + 1 for epoch in spec.trace),
         probe_every=0,  # the sweep measures at the end
     )
     return on_this_node(config, setting.node_cache, spec.found_contents())

@@ -124,7 +124,7 @@ def measure_synthetic(run: Run, spec: RunSpec) -> tuple[dict[str, float], list[P
     trace: list[Point] = []
     kept: dict[int, npt.NDArray[np.float32]] = {}
     for epoch in spec.trace:
-        encoder.encoder.load_state_dict(read_tensors(run.snapshot_file(epoch))[0])
+        encoder.encoder.load_state_dict(read_tensors(run.snapshot_file(epoch + 1))[0])
         on_circle = _unit(extract(encoder, data, batch_size=len(data)))
         metrics = circle_metrics(on_circle, labels, train, test)
         trace += [Point(epoch, name, value) for name, value in metrics.items()]

@@ -76,14 +76,14 @@ def flatten(row: Row) -> dict[str, float]:
 
 
 class Snapshots(Callback):
-    """Writes the weights to `Run.snapshot_file(epoch)` at the end of the given epochs."""
+    """Writes the weights to `Run.snapshot_file(epochs)` after the given numbers of epochs."""
 
     def __init__(self, encoder: nn.Module, run: Run, epochs: Collection[int]) -> None:
         self.encoder, self.run, self.epochs = encoder, run, frozenset(epochs)
 
     def end_epoch(self, row: Row) -> None:
-        if row["epoch"] in self.epochs:
-            write_tensors(self.run.snapshot_file(row["epoch"]), plain_state_dict(self.encoder), {})
+        if (done := row["epoch"] + 1) in self.epochs:
+            write_tensors(self.run.snapshot_file(done), plain_state_dict(self.encoder), {})
 
 
 class TensorBoardLogger(Callback):
