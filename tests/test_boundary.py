@@ -23,7 +23,7 @@ from icone.api.build import pick_device
 from icone.api.pretrain import pretrain
 from icone.cli import main
 from icone.data.cache import TAG
-from icone.demo import COMMON, DEMO_RUNS, demo
+from icone.demo import demo
 from icone.errors import InputError, printable
 from icone.run import OWN_FILES, Run
 from icone.terminal import Terminal
@@ -223,36 +223,35 @@ def test_an_empty_or_short_array_in_the_cache_is_made_anew(
 
 @pytest.mark.parametrize("kind", ["another run", "another seed", "more files", "no run", "a link"])
 def test_the_demo_leaves_what_is_not_its_own(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = dict.fromkeys(DEMO_RUNS, SETTINGS)
-    monkeypatch.setattr("icone.demo.DEMO_RUNS", small)
-    folder = tmp_path / "cells"  # the second: the first must not be touched either
-    settings = SETTINGS | COMMON
+    monkeypatch.setattr("icone.demo.SETTINGS", SETTINGS)
+    folder = tmp_path / "demo"
     if kind == "no run":
         folder.mkdir()
+        (folder / "a.png").write_bytes(b"")
     elif kind == "a link":
         folder.symlink_to(tmp_path)
     else:
         changes: dict[str, Any] = {"source": "synthetic:gaussians@x30"} if kind == "another run" else {}
         changes |= {"seed": 7} if kind == "another seed" else {}
-        pretrain(**settings | changes, out=folder, console=Console(quiet=True))
+        pretrain(**SETTINGS | changes, out=folder, console=Console(quiet=True))
     if kind == "more files":
         (folder / "thoughts.txt").write_text("dear")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InputError, match=r"choose another out=|move it away"):
-        demo(tmp_path, Console(quiet=True))
+        demo(folder, Console(quiet=True))
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_demo_replaces_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icone.demo.DEMO_RUNS", {"cells": SETTINGS})
+    monkeypatch.setattr("icone.demo.SETTINGS", SETTINGS)
     for _ in range(2):
-        result = demo(tmp_path, console := Console(file=io.StringIO(), width=300))["cells"]
+        result = demo(tmp_path / "demo", console := Console(file=io.StringIO(), width=300))
         printed = console.file.getvalue()  # type: ignore[attr-defined]
         assert result["verdict"]["headline"] in printed
         assert result["verdict"]["advice"] in printed
-        assert f"icone report {tmp_path}/cells" in printed
-        assert printed.splitlines()[0].endswith(f"three minutes on two cores, into {tmp_path}")
-        page = tmp_path / "cells" / "report.html"
+        assert f"icone report {tmp_path}/demo" in printed
+        assert printed.splitlines()[0].endswith("a minute or two on two cores.")
+        page = tmp_path / "demo" / "report.html"
         assert not page.exists()
         page.touch()  # as that command does, which is no reason to refuse the next demo
 

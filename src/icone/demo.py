@@ -1,4 +1,4 @@
-"""`icone demo`: the method at batch size 1 on generated data, in a few minutes on two cores."""
+"""`icone demo`: the method at batch size 1 on generated volumes, in a minute or two on two cores."""
 
 from __future__ import annotations
 
@@ -19,54 +19,41 @@ from icone.outputs import is_output
 from icone.run import OWN_FILES, Run
 from icone.terminal import say
 
-# Small networks, so that a few thousand steps of batch size 1 take a minute or so.
-DEMO_RUNS: dict[str, dict[str, Any]] = {
-    "volumes": {
-        "source": "synthetic:shapes@24x300",
-        "encoder": "resnet10_3d",
-        "norm": "group",
-        "width": 0.125,
-        "features": 64,
-        "epochs": 20,
-    },
-    "cells": {"source": "synthetic:cells@64x240", "encoder": "resnet10t", "epochs": 6},
+SETTINGS: dict[str, Any] = {
+    "source": "synthetic:shapes@24x300",
+    "encoder": "resnet10_3d",
+    "norm": "group",
+    "width": 0.125,
+    "features": 64,
+    "epochs": 20,
+    "lr": 3e-4,
+    "batch_size": 1,
+    "test_fraction": 0.4,
 }
+"""A small network, so that a few thousand steps of batch size 1 take about a minute."""
 
 
-COMMON: dict[str, Any] = {"lr": 3e-4, "batch_size": 1, "test_fraction": 0.4}
-
-
-def demo(out: Path, console: Console) -> dict[str, dict[str, Any]]:
-    """Pretrain and evaluate on a 3D and a 2D set; prints and returns untrained against trained."""
-    strange = [p for p in sorted(out.iterdir()) if not Run(p).exists() and p.name[0] != "."] if out.is_dir() else []
-    if strange or Run(out).exists():
-        named = strange[0] if strange else out / "config.json"
-        raise InputError(f"{out} holds other things than run folders, such as {named}: choose another --out")
-    for name, settings in DEMO_RUNS.items():
-        _check_own(out / name, PretrainConfig(**settings, **COMMON))
-    say(console, f"Two small trainings without labels, one sample a step: about three minutes on two cores, into {out}")
-    results: dict[str, dict[str, Any]] = {}
-    for number, (name, settings) in enumerate(DEMO_RUNS.items(), start=1):
-        folder = out / name
-        if folder.exists():
-            shutil.rmtree(folder)
-        console.rule(f"training {number} of {len(DEMO_RUNS)}: generated {name}")
-        pretrain(**settings, **COMMON, out=folder, console=console)
-        results[name] = evaluate(folder, untrained=True, geometry_instances=64, console=console)
-    say(console, "Labels are used from here on, by probes that read them from the features before and after training.")
-    for name, result in results.items():
-        console.rule(f"{name}, before and after training")
-        console.print(result_table(result))
-        verdict = result["verdict"]
-        for text in filter(None, (verdict["headline"], *verdict["evidence"], verdict["advice"])):
-            say(console, text)
-        say(console, f"next: icone report {shlex.quote(str(out / name))} writes a page with a map and pictures")
-    return results
+def demo(out: Path, console: Console) -> dict[str, Any]:
+    """Pretrain and evaluate on generated volumes; prints and returns untrained against trained."""
+    _check_own(out, PretrainConfig(**SETTINGS))
+    say(console, "One small training on volumes, without labels, one sample a step: a minute or two on two cores.")
+    if out.exists():
+        shutil.rmtree(out)
+    pretrain(**SETTINGS, out=out, console=console)
+    result = evaluate(out, untrained=True, geometry_instances=64, console=console)
+    console.rule("before and after training")
+    say(console, "Labels are used from here on, by probes that read them from the features.")
+    console.print(result_table(result))
+    verdict = result["verdict"]
+    for text in filter(None, (verdict["headline"], *verdict["evidence"], verdict["advice"])):
+        say(console, text)
+    say(console, f"next: icone report {shlex.quote(str(out))} writes a page with a map and pictures")
+    return result
 
 
 def _check_own(folder: Path, config: PretrainConfig) -> None:
-    """Refuse a folder unless it holds nothing but an earlier run of this very configuration."""
-    if not os.path.lexists(folder):
+    """Refuse a folder unless it is empty or holds nothing but an earlier run of this very configuration."""
+    if not os.path.lexists(folder) or (folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())):
         return
     run = Run(folder)
     is_demo = folder.is_dir() and not folder.is_symlink() and run.exists() and run.config.source == config.source

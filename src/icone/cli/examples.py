@@ -39,7 +39,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("What can be set about one, for --options.", "icone methods icone"),
     ],
     "demo": [
-        ("Two small trainings, and what they changed.", "icone demo"),
+        ("One small training, and what it changed.", "icone demo"),
         ("Into a folder of your own.", "icone demo --out runs/first"),
     ],
     "embed": [

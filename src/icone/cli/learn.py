@@ -281,13 +281,10 @@ class Methods(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Verb):
-    """Pretrain on generated volumes and images, and show what it changed.
-
-    Both train at batch size 1.
-    """
+    """Pretrain on generated volumes, one sample a step, and show what it changed."""
 
     out: Path = Path("runs/demo")
-    """Folder for the two runs; replaced if it holds an earlier demo."""
+    """Folder of the run; replaced if it holds an earlier demo."""
 
     def run(self, console: Console) -> None:
         from icone.demo import demo
