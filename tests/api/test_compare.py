@@ -81,8 +81,10 @@ def test_runs_that_say_the_same_are_not_told_apart(copy: Callable[[str], Run]) -
     found = icone.compare([copy("a"), copy("b")])
     [pair] = found["pairs"]
     assert (pair["difference"], pair["ahead"]) == (0, False)
-    assert pair["sentence"].startswith("a and b differ by 0.0 points of the linear probe (95 % interval −")
-    assert pair["sentence"].endswith(f"these {pair['samples']} test samples do not tell them apart.")
+    apart = f"These {pair['samples']} test samples do not tell a and b apart"
+    difference = "the difference is 0.0 points of the linear probe (95 % interval −"
+    assert pair["sentence"].startswith(f"{apart}: {difference}")
+    assert "ahead" not in pair["sentence"]
     assert pair["sentence"] in " ".join(repr(found).split())
 
 

@@ -250,8 +250,9 @@ def test_what_a_program_without_icone_has_to_do_is_said(runs: dict[int, icone.Ru
     program = torch.export.load(icone.export(runs[3], "torch", tmp_path / "encoder.pt2")).module()
     said = json.loads((tmp_path / "encoder.pt2.json").read_text())["preparation_steps"]
     assert said[1] == "x = clip((x - low) / (high - low), 0, 1)"
-    assert said[2].endswith("until the sample in millimetres fits into 16 x 16 x 16")
-    assert said[3:] == ["pad with 0 to 16 x 16 x 16, centred"]
+    assert said[2].startswith("resample until the sample in millimetres fits into 16 x 16 x 16, edges rounded")
+    assert said[3].endswith("(torch: interpolate with antialias=True)")
+    assert said[4:] == ["pad with 0 to 16 x 16 x 16, centred; of an odd number of pixels one more is padded after"]
     found = re.fullmatch(r"low, high = \[(.*)\], \[(.*)\], for each channel", said[0])
     assert found is not None
     low, high = map(float, found.groups())

@@ -289,6 +289,28 @@ def test_looking_at_views_leaves_all_random_numbers_as_they_are(
     assert losses("not") == looked
 
 
+class Normalised:
+    """Flips at random and normalises, as the transforms of many training scripts do."""
+
+    def __call__(self, sample: Tensor) -> Tensor:
+        return (flipped(sample) - 0.5) / 0.2
+
+
+class NormalisedEverywhere(Normalised):
+    def plain(self, sample: Tensor) -> Tensor:
+        return (sample - 0.5) / 0.2
+
+
+@pytest.mark.parametrize(
+    ("views", "is_said"), [(Normalised(), True), (NormalisedEverywhere(), False), (flipped, False), (brighter, False)]
+)
+def test_views_that_normalise_say_that_embeddings_do_not(views: Any, is_said: bool, tmp_path: Path) -> None:
+    run = icone.pretrain(IMAGES, views=views, out=tmp_path / "run", console=quiet(), **QUICK)
+    found = [note for note in run.record["data"]["notes"] if "an attribute plain" in note]
+    assert len(found) == is_said
+    assert not is_said or re.match(r"views=Normalised returns values from -2\.\d to 2\.\d, but embeddings", found[0])
+
+
 def test_views_of_volumes_points_and_crops_that_are_all_the_same() -> None:
     off = VolumeViews(
         crop_scale=(1, 1), flip=0, rotate=0, shift=0, contrast=(1, 1), noise=0, noise_sigma=0, blur=0

@@ -187,13 +187,13 @@ def _sentence(first: str, second: str, found: ScoreDifference, metric: Metric) -
     seeds = "" if max(found.runs) == 1 else f" and {_seeds(found.runs)}"
     low, high = (_number(value, metric) for value in (found.low, found.high))
     size = f"{_number(found.value, metric)}{' points' if metric.percent else ''} {score}"
-    apart = f"{either(found.samples, 'this', 'these')} {tests}{seeds} do not tell them apart"
-    if float(metric.text(found.value)) == 0:
-        return f"{first} and {second} differ by {size} (95 % interval {low} to {high}): {apart}."
-    ahead = f"{first} is ahead of {second} by {size} (95 % interval {low} to {high}"
-    if not found.is_sure:
-        return f"{ahead}): {apart}."
-    ahead += f" over the same {tests}{seeds})"
+    if not found.is_sure or float(metric.text(found.value)) == 0:
+        these = "This" if found.samples == 1 and not seeds else "These"
+        do = "does" if these == "This" else "do"
+        apart = f"{these} {tests}{seeds} {do} not tell {first} and {second} apart"
+        ahead = f", with {first} ahead" if float(metric.text(found.value)) else ""
+        return f"{apart}: the difference is {size} (95 % interval {low} to {high}){ahead}."
+    ahead = f"{first} is ahead of {second} by {size} (95 % interval {low} to {high} over the same {tests}{seeds})"
     return f"{ahead}." if found.is_ahead else f"{ahead}: that is sure, but less than a point."
 
 

@@ -32,12 +32,12 @@ class Parts(NamedTuple):
     @property
     def notes(self) -> list[str]:
         """What the user should know about how the method and its views were set up."""
+        notes = [*self.method.notes]
         learns_from_views = self.method.reads == "features" and not self.method.needs_labels
-        why = self.views.why_identical if learns_from_views else None
-        if why is None:
-            return [*self.method.notes]
-        identical = "all views of a sample are the same, so that there is nothing to learn from their agreement"
-        return [*self.method.notes, f"{identical}: {why}"]
+        if learns_from_views and (why := self.views.why_identical):
+            identical = "all views of a sample are the same, so that there is nothing to learn from their agreement"
+            notes.append(f"{identical}: {why}")
+        return [*notes, *filter(None, [self.views.why_other_range])]
 
 
 def build_parts(

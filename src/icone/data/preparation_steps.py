@@ -10,11 +10,12 @@ def preparation_steps(preparation: Preparation) -> list[str]:
 
     >>> volumes = Preparation(spatial_dims=3, channels=1, size=(64, 64, 64), fit="pad", spacing=None, low=(0.0,),
     ...                       high=(900.0,), dtype="float32")
-    >>> for step in preparation_steps(volumes): print(step)
-    low, high = [0.0], [900.0], for each channel
-    x = clip((x - low) / (high - low), 0, 1)
-    resample linearly, low-pass filtered along axes that shrink, until the sample in millimetres fits into 64 x 64 x 64
-    pad with 0 to 64 x 64 x 64, centred
+    >>> for step in preparation_steps(volumes): print(step.split(", ")[0])
+    low
+    x = clip((x - low) / (high - low)
+    resample until the sample in millimetres fits into 64 x 64 x 64
+    resampling is separable and linear
+    pad with 0 to 64 x 64 x 64
     """
     if preparation.spatial_dims == 0:
         return []
@@ -48,12 +49,27 @@ def _intensities(preparation: Preparation) -> list[str]:
 
 def _resampling(preparation: Preparation) -> list[str]:
     edges = " x ".join(map(str, preparation.size))
-    linearly = "resample linearly, low-pass filtered along axes that shrink,"
+    how = (
+        "resampling is separable and linear, with half-pixel centres; along an axis that shrinks by f, weights fall "
+        "linearly to 0 at f pixels from the centre and add up to 1 (torch: interpolate with antialias=True)"
+    )
+    rounded = "edges rounded to the nearest whole number, halves to even, and 1 at least"
     if preparation.crops:
-        resolution = [] if preparation.spacing is None else [f"{linearly} to voxels of {preparation.spacing:g} mm"]
-        return [*resolution, f"take windows of {edges} that cover the sample, and the mean of their outputs"]
+        windows = f"take windows of {edges} that cover the sample, and the mean of their outputs"
+        if preparation.spacing is None:
+            return [windows]
+        return [f"resample to voxels of {preparation.spacing:g} mm, {rounded}", how, windows]
     if preparation.spacing is not None:
-        return [f"{linearly} to voxels of {preparation.spacing:g} mm", f"cut or pad with 0 to {edges}, centred"]
+        centred = "centred; of an odd number of pixels one more is padded after, or cut before"
+        return [
+            f"resample to voxels of {preparation.spacing:g} mm, {rounded}",
+            how,
+            f"cut or pad with 0 to {edges}, {centred}",
+        ]
     if preparation.fit == "stretch":
-        return [f"{linearly} to {edges}"]
-    return [f"{linearly} until the sample in millimetres fits into {edges}", f"pad with 0 to {edges}, centred"]
+        return [f"resample to {edges}", how]
+    return [
+        f"resample until the sample in millimetres fits into {edges}, {rounded}",
+        how,
+        f"pad with 0 to {edges}, centred; of an odd number of pixels one more is padded after",
+    ]

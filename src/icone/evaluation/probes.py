@@ -22,6 +22,8 @@ MAX_ITERATIONS = 1000
 MOST_THREADS = 4
 """Threads of the regression's matrix products. They are small: with the 16 threads of a large machine an evaluation
 took 11.7 s instead of 7.8, and several runs at a time wait for each other."""
+FEW_TESTED = 5
+"""Test samples of a class: of fewer, draws with replacement tell too little about its recall, and of one nothing."""
 
 Labels = npt.ArrayLike | Tensor
 
@@ -216,7 +218,7 @@ class _Task:
         per_class = {name: float(confusion[i, i] / support[i]) for i, name in enumerate(self.classes) if support[i] > 0}
         of_minority = [per_class[name] for name in self._minority(minority) if name in per_class]
         right = predicted == self.test_y
-        notes = notes + self._absences() + self._lone_classes()
+        notes = notes + self._absences() + self._rare_classes() + self._lone_classes()
         return ProbeResult(
             balanced_accuracy=float(np.mean(list(per_class.values()))),
             accuracy=float(confusion.trace() / support.sum()),
@@ -265,6 +267,13 @@ class _Task:
         if untested := sorted(trained - tested):
             notes.append(f"without test samples, so left out: {', '.join(untested)}")
         return notes
+
+    def _rare_classes(self) -> list[str]:
+        """Which classes have so few test samples that draws of them hardly tell how uncertain their recall is."""
+        counts = np.bincount(self.test_y, minlength=len(self.classes))
+        rare = [f"{name} ({n})" for name, n in zip(self.classes, counts, strict=True) if 0 < n < FEW_TESTED]
+        why = f"with fewer than {FEW_TESTED} test samples, so that the interval is too narrow for them"
+        return [f"{why}: {', '.join(rare)}"] if rare else []
 
     def _lone_classes(self) -> list[str]:
         """Which classes are in one group of several, so that other groups with them cannot be drawn in its place."""

@@ -76,6 +76,11 @@ class Views(nn.Module, ABC):
             return None
         return f"every random step of the views is switched off; turn one on again, for example {self.example_step}"
 
+    @property
+    def why_other_range(self) -> str | None:
+        """Why views have other values in evaluation than in training; None where they have the same."""
+        return None
+
     def describe(self) -> dict[str, object]:
         """The steps in the order of application with their parameters, and the others with the reason.
 

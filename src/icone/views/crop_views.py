@@ -49,6 +49,11 @@ class CropViews(Views):
         """None: the crops of a sample are drawn at random."""
         return None
 
+    @property
+    def why_other_range(self) -> str | None:
+        """What the pipeline says."""
+        return self.pipeline.why_other_range
+
     def _flat(self, images: Tensor, num_views: int) -> Tensor:
         assert images.shape[1] == num_views, f"{images.shape[1]} crops of a sample are no {num_views} views"
         return images.flatten(0, 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +23,8 @@ DRAWS = 32
 else passes for such once in 16 million times."""
 VIEWS_DRAWN = 4
 """Of each sample among them."""
+LOW, HIGH = -0.5, 1.5
+"""Values of a view beyond these are of another range than [0, 1]: normalised, and not only noisy."""
 
 
 class CustomViews(Views):
@@ -47,26 +50,37 @@ class CustomViews(Views):
     def why_identical(self) -> str | None:
         """Why all views of a sample are the same: the callable makes no random changes.
 
-        It is called for views of noise until two of them differ, at most `DRAWS` times. Random states stay as they
-        were: those of PyTorch, of NumPy and of Python, which a callable may use.
+        It is called for views of noise until two of them differ, at most `DRAWS` times.
         """
         view, name = self._functions[0], _name(self._functions[0])
-        random_state, numpy_state = random.getstate(), np.random.get_state()
-        try:
-            with torch.random.fork_rng([]):
-                for _ in range(DRAWS // VIEWS_DRAWN):
-                    sample = torch.rand(self._shape)
-                    first = _view_of(view, sample.clone(), self._shape)
-                    if not all(
-                        torch.equal(first, _view_of(view, sample.clone(), self._shape)) for _ in range(VIEWS_DRAWN - 1)
-                    ):
-                        return None
-        finally:
-            random.setstate(random_state)
-            np.random.set_state(numpy_state)
+        with _kept_random_states():
+            for _ in range(DRAWS // VIEWS_DRAWN):
+                sample = torch.rand(self._shape)
+                first = _view_of(view, sample.clone(), self._shape)
+                if not all(
+                    torch.equal(first, _view_of(view, sample.clone(), self._shape)) for _ in range(VIEWS_DRAWN - 1)
+                ):
+                    return None
         return (
             f"views={name} returns the same view of a sample at every call; let it change samples at random, for "
             "example by a random crop, or leave views out"
+        )
+
+    @cached_property
+    def why_other_range(self) -> str | None:
+        """Why the encoder sees other values in evaluation than in training: the callable normalises without `plain`."""
+        view, plain = self._functions
+        if plain is not None:
+            return None
+        with _kept_random_states():
+            seen = _view_of(view, torch.rand(self._shape), self._shape)
+        low, high = float(seen.min()), float(seen.max())
+        if low >= LOW and high <= HIGH:
+            return None
+        return (
+            f"views={_name(view)} returns values from {low:.1f} to {high:.1f}, but embeddings and probes read samples "
+            "as they are, in [0, 1]. Give the callable an attribute plain, a function that normalises a sample without "
+            "randomness (docs/training.md)"
         )
 
     def augment(self, images: Tensor) -> Tensor:
@@ -89,6 +103,18 @@ class PlainViews(Views):
     def plain(self, images: Tensor) -> Tensor:
         """The samples in [0, 1]."""
         return unit_range(images)
+
+
+@contextmanager
+def _kept_random_states() -> Iterator[None]:
+    """Leave the random states of PyTorch, NumPy and Python, which a callable may use, as they were."""
+    random_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng([]):
+            yield
+    finally:
+        random.setstate(random_state)
+        np.random.set_state(numpy_state)
 
 
 def _mapped(function: ViewFunction, images: Tensor) -> Tensor:
