@@ -71,6 +71,25 @@ def test_other_data_is_noticed(moved: tuple[Path, Path], tmp_path: Path, capsys:
     assert "such as 5.npy" in said
 
 
+def test_a_table_that_is_gone_is_asked_for_by_its_flag(
+    moved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, new = moved
+    words = ["evaluate", str(run), "--geometry-instances", "0", "--data"]
+    shutil.move(new / "labels.csv", tmp_path / "table.csv")
+    assert main([*words, str(new)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"is no longer at {tmp_path / 'old' / 'labels.csv'}: say where" in said
+    assert "--labels NEWTABLE.csv" in said
+    assert main([*words, str(tmp_path)]) == 2  # one folder too high, which no table helps
+    said = " ".join(capsys.readouterr().err.split())
+    assert "holds none of the 8 samples" in said
+    assert "--labels" not in said
+    assert main([*words, str(new), "--labels", str(tmp_path / "tabel.csv")]) == 2
+    assert "did you mean" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, str(new), "--labels", str(tmp_path / "table.csv")]) == 0, capsys.readouterr().err
+
+
 def test_the_part_of_official_splits_that_is_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`icone predict` and `icone embed` of a file with splits gave the rows of train alone, without a word."""
     points = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)

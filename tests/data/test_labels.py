@@ -65,7 +65,20 @@ def test_partial_labels_and_rows_of_other_samples(tmp_path: Path) -> None:
     found = read_label_table(table(tmp_path, "id,label\n1,x\nghost,y\n"), IDS)
     assert found.labels == ("x", None, None)
     assert "1 row of" in found.notes[0]
-    assert "such as ghost" in found.notes[0]
+    assert "such as ghost; 2 samples have no row, such as " in found.notes[0]
+
+
+def test_a_misspelled_name_is_told_with_the_sample_that_it_leaves_without_a_label(tmp_path: Path) -> None:
+    ids = ["benign/cell_01.png", "benign/cell_02.png", "malign/cell_03.png"]
+    text = "id,label\ncell_01.png,a\ncel_02.png,b\ncell_03.png,a\n"
+    (note,) = read_label_table(table(tmp_path, text), ids).notes
+    assert "not in the data, such as cel_02.png (did you mean benign/cell_02.png?)" in note
+    assert "1 sample has no row, such as benign/cell_02.png" in note
+    (note,) = read_label_table(table(tmp_path, text.replace("cel_02", "cell_04")), ids).notes
+    assert "did you mean" not in note  # another number is another sample
+    assert "1 sample has no row" in note
+    (note,) = read_label_table(table(tmp_path, text.replace("cel_02", "cell_02") + "cell_09.png,a\n"), ids).notes
+    assert note.endswith("such as cell_09.png")
 
 
 def test_columns_of_labels_and_groups(tmp_path: Path) -> None:

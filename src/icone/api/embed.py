@@ -242,7 +242,8 @@ def _embedding_config(
 ) -> PretrainConfig:
     """The run's configuration with the labels of what is embedded: its own, or those that are given."""
     if labels is None and is_own and config.labels is not None and not config.labels.is_file():
-        say(console, f"note: {config.labels} is no longer there: labels and groups are left out")
+        way_out = "--labels=NEWTABLE.csv says where they are now"
+        say(console, f"note: {config.labels} is no longer there: labels and groups are left out; {way_out}")
         return dataclasses.replace(config, labels=None, label_column=(), group_column=None)
     kept = labels is None and is_own
     if group_column is None and is_own and config.group_column is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from icone.api.run_labels import check_same_labels, differences_but_place, way_to_labels
 from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
 from icone.config import EncoderConfig, PretrainConfig
@@ -50,7 +51,8 @@ class GoingOn:
 
     def changes(self, book: StateBook, config: PretrainConfig, run: Run) -> list[str]:
         """The settings that change, as `name: old -> new`; an `InputError` for those that cannot."""
-        changes = differences(from_json(book.config), config)
+        before = from_json(book.config)
+        changes = differences(before, config) if self.extend else differences_but_place(before, config)
         names = [change.partition(":")[0] for change in changes]
         if self.extend and (refused := [c for c, name in zip(changes, names, strict=True) if name in FIXED]):
             raise InputError(
@@ -59,13 +61,14 @@ class GoingOn:
             )
         if self.resume and changes and not (self.adjust and ADJUSTABLE.issuperset(names)):
             hint = "add --adjust to change them from here on, " if ADJUSTABLE.issuperset(names) else ""
-            before = from_json(book.config).source
-            moved = [] if is_same_place(before, config.source) else [f"source: {before} -> {config.source}"]
+            source = before.source
+            moved = [] if is_same_place(source, config.source) else [f"source: {source} -> {config.source}"]
             can_train_on = "epochs" in names and not moved and FIXED.isdisjoint(names)
             raise InputError(
                 f"{run.folder} was trained with another configuration ({'; '.join([*moved, *changes])}): "
                 f"resume with the same settings, {hint}or start anew under another --out"
                 + (_ways_to_train_on(book, config.epochs, run) if can_train_on else "")
+                + way_to_labels(before, config)
             )
         return changes
 
@@ -116,15 +119,16 @@ def check_left(run: Run, config: PretrainConfig) -> None:
             f"(--extend --seed=N --out=ITS_FOLDER, without --seeds), or move {run.folder} away and give --resume "
             "again, which trains it anew"
         )
-    if changes := differences(run.config, config):
+    if changes := differences_but_place(run.config, config):
         raise InputError(
             f"{run.folder} is there already with other settings ({'; '.join(changes)}), which --resume does not "
             "change: give the settings that it was trained with, or choose another --out"
+            + way_to_labels(run.config, config)
         )
 
 
-def check_left_samples(run: Run, known: KnownData) -> None:
-    """Refuse to leave a finished run among others as it is, where they would train on other samples."""
+def check_left_samples(run: Run, known: KnownData, config: PretrainConfig, say: Callable[[str], None]) -> None:
+    """Refuse to leave a finished run among others as it is, where they would train on other samples or labels."""
     told = run.instances
     digests = told["digests"] if told.get("digest_version") == DIGEST_VERSION else {}
     if change := compare_instances(told["ids"], digests, known.data.train.ids, known.digests):
@@ -132,6 +136,7 @@ def check_left_samples(run: Run, known: KnownData) -> None:
             f"{run.folder} is finished, and the data has changed since ({change}), so that the others would train on "
             "other samples: extend every run by itself (--extend, without --seeds), or choose another --out"
         )
+    check_same_labels(run.folder, told, run.config, config, known.data.train, say)
 
 
 def check_outside_data(run: Run, config: PretrainConfig) -> None:
@@ -178,6 +183,9 @@ def read_so_far(
         say(f"note: settings change {since}: {'; '.join(changed)}")
     if change and not going_on.extend:
         raise InputError(f"the data has changed since the run began: {change}. --extend continues with it")
+    if going_on.resume:
+        before = from_json(saved.config)
+        check_same_labels(run.folder, recorded_instances(run), before, config, known.data.train, say)
     if going_on.extend:
         samples = change if change else "the files are the same"
         say(f"extending: {samples}{_new_samples(saved, run, known.data, change)}")

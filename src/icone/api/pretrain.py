@@ -180,9 +180,9 @@ def pretrain_many(
     together = [waiting] if side_by_side else [[one] for one in waiting]
     with requeued_jobs(console), own_randomness(device), memory_errors(first):
         data = load_training_data(first, console, first.source)
-        for run in runs:
+        for config, run in zip(configs, runs, strict=True):
             if run.exists() and run.finished:
-                check_left_samples(run, data)
+                check_left_samples(run, data, config, partial(say, console))
         show_summary(data.data.summary, first, None, device, console)
         for group in together:
             _train_together(group, data, resume, console)

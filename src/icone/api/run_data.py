@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,25 @@ def open_run_data(
     if data is None and (path := missing_path(config.source)) is not None:
         where = "" if path.is_absolute() else f" (a relative path, looked for in {Path.cwd()})"
         raise InputError(f"the data of {folder} is no longer at {path}{where}: {way_out}")
-    return open_source(config.source if data is None else data, config, labels, groups)
+    try:
+        return open_source(config.source if data is None else data, config, labels, groups)
+    except InputError:
+        if config.labels is not None and labels is None:
+            _explain_labels(Run(folder), config, data)
+        raise
+
+
+def _explain_labels(run: Run, config: PretrainConfig, data: Any) -> None:
+    """Raise what says why data cannot be opened with a table of labels: it is other data, or the table has moved."""
+    own = run.config
+    if data is not None and (config.tiles, config.stride) == (own.tiles, own.stride):
+        _known_rows(run, open_source(data, dataclasses.replace(without_labels(config), split=own.split)))
+    if config.labels == with_moved_labels(own, data).labels and config.labels and not config.labels.exists():
+        columns = f" --label-column={shlex.join(own.label_column)}" if own.label_column else ""
+        raise InputError(
+            f"the table of labels of {run.folder} is no longer at {config.labels}: say where it lies now with "
+            f"--labels=NEWTABLE.csv{columns}, which evaluate and finetune take"
+        )
 
 
 def for_other_data(config: PretrainConfig) -> PretrainConfig:
@@ -84,16 +103,9 @@ def check_moved(run: Run, source: Source, config: PretrainConfig, console: Conso
 
     An `InputError` where it holds none of them; a note where some are missing or have another content.
     """
-    instances = run.instances
-    names = [*instances["ids"], *instances["test_ids"]]
-    rows = {name: row for row, name in enumerate(source.ids)}
+    instances, rows = run.instances, _known_rows(run, source)
+    names = _sample_names(run)
     found = [name for name in names if name in rows]
-    if not found:
-        raise InputError(
-            f"{source.name} holds none of the {counted(len(names), 'sample')} of {run.folder}: it has {source.ids[0]}, "
-            f"and the run knows {names[0]}. --data is for the same samples at another place, with the same names below "
-            "it; in a CSV a column id can hold these names"
-        )
     if lost := [name for name in names if name not in rows]:
         are = either(len(lost), "is", "are")
         say(console, f"note: {counted(len(lost), 'sample')} of the run {are} not in {source.name}, such as {lost[0]}")
@@ -112,3 +124,22 @@ def check_moved(run: Run, source: Source, config: PretrainConfig, console: Conso
             f"note: {counted(len(changed), 'sample')} {have} another content than when the run was trained, such as "
             f"{changed[0]}: what follows is not about the run's own data",
         )
+
+
+def _sample_names(run: Run) -> list[str]:
+    """The ids of all samples of a run."""
+    instances = run.instances
+    return [*instances["ids"], *instances["test_ids"]]
+
+
+def _known_rows(run: Run, source: Source) -> dict[str, int]:
+    """The row of every sample of a source by its id; an `InputError` where none of them is a sample of the run."""
+    names = _sample_names(run)
+    rows = {name: row for row, name in enumerate(source.ids)}
+    if rows.keys().isdisjoint(names):
+        raise InputError(
+            f"{source.name} holds none of the {counted(len(names), 'sample')} of {run.folder}: it has {source.ids[0]}, "
+            f"and the run knows {names[0]}. --data is for the same samples at another place, with the same names below "
+            "it; in a CSV a column id can hold these names"
+        )
+    return rows

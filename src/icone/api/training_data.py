@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
+from icone.api.run_labels import labels_digest
 from icone.api.training_parts import Parts
 from icone.config import PretrainConfig
 from icone.data import DIGEST_VERSION, Data, DigestMemory, EarlierSplit, cache_folder, load_data, open_source
@@ -73,6 +74,7 @@ def instances_record(
         "ids": list(train.ids),
         "labels": train.labels.tolist(),
         "class_names": list(train.class_names),
+        "labels_digest": labels_digest(train),
         "digests": known.digests,
         "digest_version": DIGEST_VERSION,
         "test_ids": [name for name in data.test.ids if name not in seen] if data.test else [],

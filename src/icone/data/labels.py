@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from icone.data.formats.registry import suffix_of
 from icone.data.targets import as_number, join_columns
-from icone.errors import InputError, printable
+from icone.errors import InputError, nearest_names, printable
 from icone.terminal import counted, either
 from icone.validation import meant_path, user_path
 
@@ -113,9 +113,33 @@ def _rows_by_id(where: str, names: Sequence[str], ids: Sequence[str]) -> _Found:
         )
     if not names:
         raise InputError(f"{where} has no row for any of the {counted(len(ids), 'sample')} ({_examples(ids)})")
+    return _Found(samples, [_unknown_note(where, unknown, samples, ids)] if unknown else [])
+
+
+def _unknown_note(where: str, unknown: Sequence[str], samples: Sequence[str | None], ids: Sequence[str]) -> str:
+    """Which rows name no sample, which samples have no row, and which of these a row may mean."""
+    named = set(samples)
+    without = [name for name in ids if name not in named]
     names_samples = either(len(unknown), "names a sample that is", "name samples that are")
-    others = f"{counted(len(unknown), 'row')} of {where} {names_samples} not in the data"
-    return _Found(samples, [f"{others}, such as {_examples(unknown[:1])}"] if unknown else [])
+    rows = ", ".join(_short(name) + _meant(name, without) for name in unknown[:3])
+    note = f"{counted(len(unknown), 'row')} of {where} {names_samples} not in the data, such as {rows}"
+    have = either(len(without), "has", "have")
+    return f"{note}; {counted(len(without), 'sample')} {have} no row, such as {_examples(without)}" if without else note
+
+
+def _meant(name: str, without: Sequence[str]) -> str:
+    """The sample without a row that a row may mean; other digits are another sample, as in `cell_3` and `cell_4`."""
+    aliases = {alias: one for one in without for alias in (one, *_names_of(one)) if _digits(alias) == _digits(name)}
+    near = nearest_names(name, list(aliases)[:MOST_NAMES], most=1)
+    return f" (did you mean {_short(aliases[near[0]])}?)" if near else ""
+
+
+MOST_NAMES = 10_000
+"""Names of samples that are looked at for the sake of a hint."""
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 def _of_samples(

@@ -103,6 +103,25 @@ def test_several_labels_per_sample_and_real_numbers(tmp_path: Path) -> None:
     assert (numbers.labels, numbers.task) == (("0.5", "2", None), "regression")
 
 
+def test_texts_of_a_dataframe_are_told_apart_from_a_damaged_file(tmp_path: Path) -> None:
+    """A column of few texts takes fewer bytes than one per pointer, so that the file seemed to be truncated."""
+    images, texts = np.zeros((351, 2, 2)), np.array(["benign", "malign", "benign"] * 117, dtype=object)
+    path = tmp_path / "cells.npz"
+    np.savez(path, images=images, labels=texts)
+    with pytest.raises(InputError, match=r"its array labels holds Python objects.*save labels\.astype\(str\)"):
+        open_source(str(path), DataConfig())
+    np.savez(path, images=images, notes=texts)  # what nobody asks for is no obstacle
+    assert len(open_source(str(path), DataConfig())) == 351
+    np.savez(path, images=images, labels=texts.astype(str))
+    assert set(open_source(str(path), DataConfig()).labels or ()) == {"benign", "malign"}
+    np.save(tmp_path / "cells.npy", texts)
+    with pytest.raises(InputError, match=r"cells\.npy: it.* holds Python objects.*array\.astype\(str\)"):
+        open_source(str(tmp_path / "cells.npy"), DataConfig())
+    np.savez(path, image=texts.reshape(-1, 3))
+    with pytest.raises(InputError, match=r"cells\.npz: its array image holds Python objects"):
+        open_source([path], DataConfig())
+
+
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
 def test_objects_are_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
     class Trap:

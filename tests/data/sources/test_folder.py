@@ -45,6 +45,20 @@ def test_lists_recursively_and_passes_over_the_rest(tmp_path: Path) -> None:
     assert source.labels is None
 
 
+@pytest.mark.parametrize("channels_from", [None, "{id}_{red,green}.png"])
+def test_the_own_table_of_labels_is_no_file_of_another_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channels_from: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("0_red", "0_green"):
+        image(tmp_path / "cells" / f"{name}.png")
+    (tmp_path / "cells" / "labels.csv").write_text("id,label\n0,a\n0_red,a\n")
+    config = DataConfig(labels=Path("cells/labels.csv"), channels_from=channels_from)
+    assert not [note for note in open_source("./cells", config).notes if "other types" in note]
+    (tmp_path / "cells" / "others.csv").write_text("x")
+    assert "files of other types are passed over: 1 .csv" in open_source("./cells", config).notes
+
+
 def test_links_are_followed_without_circles(tmp_path: Path) -> None:
     image(tmp_path / "elsewhere" / "a.png")
     folder = tmp_path / "data"

@@ -68,12 +68,25 @@ class Header(NamedTuple):
         return self.nbytes + PREPARING * math.prod(self.shape)
 
     def check_size(self, most: int) -> None:
-        """Refuse a header that declares more than the `most` bytes that its file can hold."""
-        if self.nbytes > most:
+        """Refuse a header that declares more than the `most` bytes that its file can hold.
+
+        What Python objects take in a file is not known from their number: `check_plain` refuses them where they are
+        asked for.
+        """
+        if self.nbytes > most and not self.dtype.hasobject:
             shape = "×".join(map(str, self.shape))
             raise InputError(
                 f"its header declares {shape} values of type {self.dtype}, which are more than the file can hold: "
                 "it is truncated or damaged"
+            )
+
+    def check_plain(self, name: str = "") -> None:
+        """Refuse an array of Python objects, which only pickle can read; `name` is that of an array among others."""
+        if self.dtype.hasobject:
+            what, array = (f"its array {name}", name) if name else ("it", "array")
+            raise InputError(
+                f"{what} holds Python objects, which need pickle, and pickles are never opened: save "
+                f"{array}.astype(str) where they are texts, such as labels, and else an array of plain numbers"
             )
 
 

@@ -134,6 +134,7 @@ def npy_file_header(path: Path) -> NpyHeader:
     """The header of an .npy, whose file is long enough for what it declares."""
     with path.open("rb") as file:
         found = read_npy_header(file)
+    found.header.check_plain()
     found.header.check_size(path.stat().st_size - found.offset)
     return found
 
@@ -159,7 +160,9 @@ def npy_header(path: Path) -> Header:
 def npz_header(path: Path) -> Header:
     """What the array with the data in an .npz declares."""
     headers = npz_headers(path)
-    return headers[pick_key(list(headers))]
+    key = pick_key(list(headers))
+    headers[key].check_plain(key)
+    return headers[key]
 
 
 def axis_letters(shape: tuple[int, ...], axes: str | None) -> str:
@@ -222,6 +225,7 @@ class NpzFile:
 
     def load(self, key: str) -> Any:
         header = self.headers[key]
+        header.check_plain(key)
         if header.nbytes > WHOLE:
             with zipfile.ZipFile(self._path) as archive:
                 member = archive.getinfo(f"{key}.npy")

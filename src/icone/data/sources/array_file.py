@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from icone.data.formats.base import ArrayFile, Header
-from icone.data.formats.npy import PICKLED, pick_key
+from icone.data.formats.npy import pick_key
 from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
@@ -76,6 +76,7 @@ class ArraySource(Source):
             self._store = _open(path)
             self._key, label_key = _keys(sorted(self._store.headers), split, key)
             self._header: Header = self._store.headers[self._key]
+            self._header.check_plain(self._key)
             _check_header(self._header)
             count = self._header.shape[0]
             check_fits(count * PER_SAMPLE, f"a list of its {count} samples", "cut it into smaller files")
@@ -221,8 +222,6 @@ def _split_note(split: str, sizes: Mapping[str, int]) -> Iterator[str]:
 
 
 def _check_header(header: Header) -> None:
-    if header.dtype.hasobject:
-        raise InputError(PICKLED)
     if len(header.shape) < 2:
         raise InputError(f"it has the shape {header.shape}, but samples need at least the axes (N, D)")
     if 0 in header.shape:

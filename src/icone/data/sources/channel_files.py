@@ -68,10 +68,17 @@ class ChannelFilesSource(FolderFiles):
     """One sample for every `{id}`, its channels read from one file each, in the order of the pattern."""
 
     def __init__(
-        self, folder: Path, pattern: str, patterns: Patterns | None, axes: str | None, fill_missing: bool
+        self,
+        folder: Path,
+        pattern: str,
+        patterns: Patterns | None,
+        axes: str | None,
+        fill_missing: bool,
+        labels: Path | None = None,
     ) -> None:
+        """`labels` is the table of them, which may lie among the files."""
         wanted = FilePattern.parse(pattern)
-        found = find_samples(folder, patterns)
+        found = find_samples(folder, patterns, labels)
         by_id: dict[str, dict[str, FoundSample]] = {}
         unmatched = []
         for name, sample in sorted(found.samples.items()):

@@ -116,8 +116,15 @@ class FolderSource(FolderFiles):
     folders below are classes.
     """
 
-    def __init__(self, folder: Path, patterns: Patterns | None = None, axes: str | None = None) -> None:
-        found = find_samples(folder, patterns)
+    def __init__(
+        self,
+        folder: Path,
+        patterns: Patterns | None = None,
+        axes: str | None = None,
+        labels: Path | None = None,
+    ) -> None:
+        """`labels` is the table of them, which may lie among the files."""
+        found = find_samples(folder, patterns, labels)
         if not found.samples:
             raise InputError(_nothing_found(folder, patterns))
         samples, notes = without_segmentations(dict(sorted(found.samples.items())))

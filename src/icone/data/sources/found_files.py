@@ -14,7 +14,7 @@ from icone.data.formats.registry import FORMATS, find_format, sample_suffixes, s
 from icone.data.sources.base import Sample
 from icone.errors import InputError, one_line, printable
 from icone.terminal import counted
-from icone.validation import meant_path
+from icone.validation import meant_path, user_path
 
 
 class FoundSample(NamedTuple):
@@ -100,8 +100,9 @@ class Found(NamedTuple):
     notes: list[str]
 
 
-def find_samples(folder: Path, patterns: Patterns | None = None) -> Found:
-    """The samples below a folder; a Zarr store is such a folder too."""
+def find_samples(folder: Path, patterns: Patterns | None = None, labels: Path | None = None) -> Found:
+    """The samples below a folder; a Zarr store is such a folder too. No note is about their own table of `labels`."""
+    table = None if labels is None else os.path.realpath(user_path(labels))
     found: dict[str, FoundSample] = {}
     others: Counter[str] = Counter()
     unchosen = 0
@@ -110,7 +111,8 @@ def find_samples(folder: Path, patterns: Patterns | None = None) -> Found:
     for name, file in entries:
         known = format_of(file)
         if known is None:
-            others[suffix_of(file.name) or "no suffix"] += 1
+            if table is None or os.path.realpath(file) != table:
+                others[suffix_of(file.name) or "no suffix"] += 1
             continue
         if patterns is not None and not patterns.accept(name):
             unchosen += 1

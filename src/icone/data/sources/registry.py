@@ -153,8 +153,8 @@ def _open_text(spec: str, config: DataConfig) -> Source:
         patterns = Patterns(config.include, config.exclude) if config.include or config.exclude else None
         if config.channels_from is not None:
             fill = config.missing_channels == "zero"
-            return ChannelFilesSource(path, config.channels_from, patterns, config.axes, fill)
-        return FolderSource(path, patterns, config.axes)
+            return ChannelFilesSource(path, config.channels_from, patterns, config.axes, fill, config.labels)
+        return FolderSource(path, patterns, config.axes, config.labels)
     if path.is_file() and path.suffix.lower() in TABLES:
         return open_csv(path, config.axes)
     if path.exists():
