@@ -33,7 +33,7 @@ def classes(i: int) -> str:
 
 
 @pytest.fixture
-def interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Run]:
+def interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     """Writes data with a table of labels in it, and interrupts a training on it; the current folder is that of both."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     for i in range(12):
         np.save(Path("bc") / f"{i}.npy", rng.integers(0, 255, (32, 32)).astype(np.uint8))
 
-    def make(text: str) -> Run:
+    def make(text: str, **more: Any) -> Run:
         (Path("bc") / "labels.csv").write_text(text)
         step, calls = TrainStep.__call__, 0
 
@@ -55,7 +55,7 @@ def interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         with monkeypatch.context() as patched:
             patched.setattr(TrainStep, "__call__", interrupted)
             with pytest.raises(InterruptedRun):
-                pretrain("bc", labels="bc/labels.csv", out="run", **SETTINGS)
+                pretrain("bc", labels="bc/labels.csv", out="run", **SETTINGS, **more)
         assert load_state(Run("run")).step == 4
         return Run("run")
 
@@ -89,8 +89,27 @@ def test_a_moved_table_with_other_labels_is_refused(interrupt: Callable[[str], R
     with pytest.raises(InputError, match=r"bc/labels\.csv, .*1 of 12 samples has .* 3\.npy \(b -> no label\)"):
         pretrain("bc", labels="other.csv", out="run", resume=True, **SETTINGS)
     Path("more.csv").write_text(table(lambda i: f"{classes(i)},p{i}", "label,patient"))
-    with pytest.raises(InputError, match=r"more\.csv gives its samples other labels or groups"):
+    with pytest.raises(InputError, match=r"the labels of more\.csv are other labels or groups"):
         pretrain("bc", labels="more.csv", out="run", resume=True, **SETTINGS)
+
+
+def test_labels_that_are_learned_stay_as_they_are(interrupt: Callable[..., Run]) -> None:
+    """A table may be corrected while a run without labels goes on, but not while one is taught them."""
+    run = interrupt(table(classes), method="cross_entropy")
+    before = Path("bc/labels.csv").read_text()
+    Path("bc/labels.csv").write_text(table(lambda i: "a" if i == 3 else classes(i)))
+    again: dict[str, Any] = {"labels": "bc/labels.csv", "out": "run", "resume": True, **SETTINGS}
+    with pytest.raises(InputError, match=r"1 of 12 samples has another label, such as 3\.npy \(b -> a\)"):
+        pretrain("bc", method="cross_entropy", **again)
+    Path("bc/labels.csv").write_text(before)
+    assert pretrain("bc", method="cross_entropy", **again).finished
+    assert run.finished
+
+
+def test_a_table_may_be_corrected_for_the_probes(interrupt: Callable[..., Run]) -> None:
+    interrupt(table(classes))
+    Path("bc/labels.csv").write_text(table(lambda i: "a" if i == 3 else classes(i)))
+    assert pretrain("bc", labels="bc/labels.csv", out="run", resume=True, **SETTINGS).finished
 
 
 def test_numbers_are_compared_too(interrupt: Callable[[str], Run]) -> None:

@@ -16,6 +16,7 @@ from icone.config_text import differences
 from icone.data import Dataset
 from icone.data.identity import content_digest
 from icone.errors import InputError
+from icone.methods import method_class
 from icone.terminal import either
 
 
@@ -61,11 +62,12 @@ def check_same_labels(
     train: Dataset,
     say: Callable[[str], None],
 ) -> None:
-    """Refuse a table of labels at another place that gives the training samples of a run other labels or groups.
+    """Refuse labels that are not those with which the training samples of a run began.
 
-    `told` is what the run says about its samples. Labels reach the live probe, and with some methods the weights.
+    A table at another place is always compared, because it may be another one. At the same place it may be corrected
+    for the probes, but not for a method that is taught the labels. `told` is what the run says about its samples.
     """
-    if not has_other_table(before, now):
+    if not has_other_table(before, now) and not method_class(now.method).needs_labels:
         return
     known = told.get("labels_digest")
     classes = _class_texts(told.get("labels", ()), told.get("class_names", ()))
@@ -75,7 +77,7 @@ def check_same_labels(
     if not changed and known in (None, labels_digest(train)):
         if known is None:  # a run of an earlier version
             how = "by their classes alone" if old else "with nothing"
-            say(f"note: {folder} has no digest of its labels, so that those of {now.labels} are compared {how}")
+            say(f"note: {folder} has no digest of its labels, so that {_place(now)} are compared {how}")
         return
     what = "other labels or groups"
     if changed:
@@ -83,9 +85,13 @@ def check_same_labels(
         was, is_now = (labels[changed[0]] or "no label" for labels in (old, new))
         what = f"other labels: {len(changed)} of {len(new)} samples {have}, such as {changed[0]} ({was} -> {is_now})"
     raise InputError(
-        f"{folder} was trained with the labels of {before.labels}, and {now.labels} gives its samples {what}. "
-        "Give the table that it was trained with, wherever it lies now, or start anew under another --out"
+        f"{folder} was trained with {_place(before)}, and {_place(now)} are {what}. Give those that it was trained "
+        "with, wherever they lie now, or start anew under another --out"
     )
+
+
+def _place(config: PretrainConfig) -> str:
+    return "the labels of its data" if config.labels is None else f"the labels of {config.labels}"
 
 
 def _class_texts(labels: Any, names: Any) -> list[str | None]:
