@@ -45,7 +45,9 @@ def page(make_run: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory)
     run = make_run((rng.normal(size=(60, 8)) + codes[:, None]).astype(np.float32), [CELLS[code] for code in codes])
     result = json.loads(run.result_file.read_text())
     result["untrained"]["linear_probe"] = result["trained"]["linear_probe"]  # a second matrix beside the first
-    result["verdict"]["evidence"] = ["Linear probe: -0.012 (-8.5 points, 95 % interval -9 to +1); give --window -160 240"]
+    result["verdict"]["evidence"] = [
+        "Linear probe: -0.012 (-8.5 points, 95 % interval -9 to +1); give --window -160 240"
+    ]
     write_json(run.result_file, result)
     return report([Run(run.folder)], out=tmp_path_factory.mktemp("page") / "report.html", projections=("pca",))
 

@@ -151,6 +151,7 @@ def _probe(name: str, label: str, **changes: Any) -> Metric:
 _EXPLAINED = "The share of the variance of the numbers that {} explains; 0 is no better than their mean."
 _ORDERED = "Whether {} puts test samples in the right order; 1 is perfect, 0 is chance."
 _NEIGHBOURS = "How often {} of a test sample {} its class, as the mean over classes."
+_VOTE = _NEIGHBOURS.format("a vote of the {} nearest training samples", "names")
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -161,8 +162,8 @@ METRICS: dict[str, Metric] = {
             "over classes.",
         ),
         _probe("knn_1", "kNN-1", explanation=_NEIGHBOURS.format("the nearest training sample", "has")),
-        _probe("knn_5", "kNN-5", explanation=_NEIGHBOURS.format("a vote of the five nearest training samples", "names")),
-        _probe("knn_20", "kNN-20", explanation=_NEIGHBOURS.format("a vote of the twenty nearest training samples", "names")),
+        _probe("knn_5", "kNN-5", explanation=_VOTE.format("five")),
+        _probe("knn_20", "kNN-20", explanation=_VOTE.format("twenty")),
         _probe(
             "minority", "minority classes", title="linear probe, minority classes", probe="linear_probe",
             score="minority_accuracy",

@@ -14,7 +14,7 @@ const TILES = 60; // pictures of matches that are listed
 const FIRST = 6; // near-duplicate pairs and outliers that are shown before all are asked for
 const MATRIX = 40; // classes up to which a confusion matrix can be read
 const MISTAKES = 30; // listed where it cannot
-const WIDE = 56, NARROW = 28; // letters of names side by side that fit half a screen, and a phone
+const WIDE = 48, NARROW = 22; // letters of names side by side that fit half a screen, and a phone
 const FEW = 3; // points that a chart needs: of fewer there is a table
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
 const PER_SHEET = 256;
