@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from PIL import Image
 import icone
 from icone.cli import main
 from icone.run import Run
+from icone.seeds import seed_folders
 
 POINTS = ["synthetic:gaussians", "--subset", "60", "--features", "8", "--epochs", "2"]
 
@@ -235,8 +237,15 @@ def test_seeds_train_runs_of_their_own(tmp_path: Path, capsys: pytest.CaptureFix
     runs = [Run.open(tmp_path / "runs" / f"seed-{seed}") for seed in (3, 4)]
     assert [run.config.seed for run in runs] == [3, 4]
     assert all(run.finished for run in runs)
-    assert "seed-3: epoch 1/" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "seed-3: epoch 1/" in said
+    (repeat,) = [line for line in said.splitlines() if line.startswith("repeat")]  # of both seeds together
+    assert main(shlex.split(repeat)[2:]) == 0
+    again = [Run.open(folder) for folder in seed_folders(tmp_path / "runs-2")]
+    assert [run.history[-1]["loss"] for run in again] == [run.history[-1]["loss"] for run in runs]
+    capsys.readouterr()
     assert main([*words, "--resume"]) == 0  # both are finished: nothing is left to do
+    assert "repeat" not in capsys.readouterr().out
     assert main([*words, "--extend"]) == 2
     assert main([*words[:-4], "--seeds", "0"]) == 2
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from icone.run import Run
+from icone.config import PretrainConfig
+from icone.config_text import to_command, to_toml
+from icone.run import Run, free_folder
 from icone.terminal import counted
 
 SEED = re.compile(r"seed-(\d+)")
@@ -28,6 +30,25 @@ def seed_folders(folder: str | Path) -> list[Path]:
         return []
     found = [(int(match[1]), path) for path in folder.iterdir() if (match := SEED.fullmatch(path.name))]
     return [path for _, path in sorted(found) if path.is_dir()]
+
+
+def seeds_command(configs: Sequence[PretrainConfig], runs: Sequence[Run]) -> list[str]:
+    """The words of the command line that repeat a whole folder of seeds in a new one; none for runs that are no such.
+
+    >>> seeds = [PretrainConfig(source="scans", seed=seed) for seed in (3, 4)]
+    >>> seeds_command(seeds, [Run("runs/no such run/seed-3"), Run("runs/no such run/seed-4")])
+    ['icone', 'pretrain', 'scans', '--seed', '3', '--out', 'runs/no such run-2', '--seeds', '2']
+    >>> seeds_command(seeds, [Run("a"), Run("b")])
+    []
+    """
+    first, folder = configs[0], runs[0].folder.parent
+    expected = [
+        (replace(first, seed=seed), folder / f"seed-{seed}") for seed in range(first.seed, first.seed + len(runs))
+    ]
+    found = [(config, run.folder) for config, run in zip(configs, runs, strict=True)]
+    if len(runs) == 1 or found != expected or to_toml(first) is None:
+        return []
+    return [*to_command(first, free_folder(folder)), "--seeds", str(len(runs))]
 
 
 def expand_seeds(given: str | Path | Run | Sequence[str | Path | Run]) -> list[Run]:

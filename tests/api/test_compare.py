@@ -174,6 +174,8 @@ def test_folders_of_seeds_are_compared_as_a_whole(made: Run, tmp_path: Path) -> 
     assert uneven["pairs"][0]["runs"] == [1, 3]
     assert "1 and 3 seeds" in uneven["pairs"][0]["sentence"]
     assert "another seed may give another order" in uneven["notes"][0]
+    assert "(seed-0, seed-1, …)" in uneven["notes"][0]
+    assert "--" not in repr(uneven)  # no function has an argument for --seeds
 
 
 def test_a_report_of_two_runs_says_whether_they_differ(

@@ -75,7 +75,7 @@ def test_what_has_no_map_says_so(network: nn.Module, words: str) -> None:
         feature_map(network, torch.zeros(1, 1, 8, 8))
 
 
-def test_embed_writes_the_maps_of_all_samples(tmp_path: Path) -> None:
+def test_embed_writes_the_maps_of_all_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     volumes = rng.integers(0, 255, (5, 1, 40, 33, 32), dtype=np.uint8)
     settings: dict[str, Any] = {"encoder": "resnet10_3d", "width": 0.125, "size": 32, "epochs": 1, "probe_every": 0}
@@ -90,3 +90,13 @@ def test_embed_writes_the_maps_of_all_samples(tmp_path: Path) -> None:
     torch.testing.assert_close(pooled.fc(encoder.features(volumes).mean((2, 3, 4))), encoder(volumes))
     with pytest.raises(InputError, match=r"one \.npz file"):
         icone.embed(run, volumes, dense=True, out=tmp_path / "maps.parquet")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "a single position" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("note: ")
+    assert "pretrain with a larger size=, or with an encoder" in lines[0]
+    images = rng.integers(0, 255, (5, 1, 64, 64), dtype=np.uint8)
+    gridded = icone.pretrain(images, out=tmp_path / "gridded", encoder="test_resnet", size=64, epochs=1, probe_every=0)
+    icone.embed(gridded, images, dense=True, out=tmp_path / "maps.npz")
+    with np.load(tmp_path / "maps.npz") as written:
+        assert written["features"].shape[2:] == (2, 2)
+    assert "a single position" not in capsys.readouterr().out

@@ -271,6 +271,36 @@ def test_regression_and_several_labels(run: Run, tmp_path: Path) -> None:
     assert found.predict(console=quiet()).filter(like="p_").shape == (60, 2)
 
 
+def test_few_predictions_are_printed_too(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Id, prediction and highest probability; of numbers there is no probability; of many samples only the file."""
+    found = finetune(run, tmp_path / "out")
+    points = np.random.default_rng(0).normal(size=(11, 2)).astype(np.float32)
+    np.save(tmp_path / "few.npy", points[:10])
+    np.save(tmp_path / "many.npy", points)
+    words = ["predict", str(tmp_path / "out"), "--device", "cpu"]
+    assert main([*words, str(tmp_path / "few.npy")]) == 0
+    said = capsys.readouterr().out
+    table = found.predict(points[:10], console=quiet())
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
+    likeliest = table.filter(like="p_").max(axis=1)
+    assert [row[1:] for row in cells] == [
+        [name, f"{value:.3f}"] for name, value in zip(table["prediction"], likeliest, strict=True)
+    ]
+    assert all(cells[row][0] for row in range(10))
+    assert "highest probability" in said
+    assert "wrote 10 predictions to" in said
+    assert main([*words, str(tmp_path / "many.npy")]) == 0
+    said = capsys.readouterr().out
+    assert "│" not in said
+    assert "wrote 11 predictions to" in said
+    numbers = {name: float(i) for i, name in enumerate(icone.embed(run, device="cpu", console=quiet())["id"])}
+    finetune(run, tmp_path / "age", labels=numbers, task="regression")
+    assert main(["predict", str(tmp_path / "age"), str(tmp_path / "few.npy"), "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert sum(line.startswith("│") for line in said.splitlines()) == 10
+    assert "probability" not in said
+
+
 def test_freezing_keeps_the_first_layers(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"encoder": "resnet10t", "size": 32, "epochs": 1, "probe_every": 0, "batch_size": 4}
     out = tmp_path / "cells"

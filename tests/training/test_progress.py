@@ -14,6 +14,7 @@ import pytest
 import icone
 from icone.terminal import Terminal
 from icone.training.bar_line import BarLine
+from icone.training.loop import LONG_SECONDS
 from icone.training.progress import PlainDisplay, ProgressBar, RichDisplay, choose_display
 
 
@@ -108,6 +109,23 @@ def test_in_a_narrow_terminal_texts_go_whole_and_the_loss_stays(width: int) -> N
     assert all(len(line) <= width for line in (first, *details))
     assert first.endswith("loss 4.170") or (width == 40 and first.endswith(" min left"))
     assert "loss 4.170" in first
+
+
+@pytest.mark.parametrize("long", [60.0, 0.0])
+def test_what_a_step_takes_is_told_where_the_rest_takes_long(
+    long: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of a second said that its last steps take a second; with any rest called long it says so once."""
+    monkeypatch.setattr("icone.training.loop.TIMED_SECONDS", 0.0)
+    monkeypatch.setattr("icone.training.loop.REFRESH_SECONDS", 0.0)
+    if long != LONG_SECONDS:
+        monkeypatch.setattr("icone.training.loop.LONG_SECONDS", long)
+    stream = io.StringIO()
+    console = Terminal(file=stream, width=200)
+    icone.pretrain(
+        "synthetic:gaussians@x40", features=4, epochs=2, probe_every=0, out=tmp_path / "run", console=console
+    )
+    assert stream.getvalue().count("note: a step takes ") == (long == 0)
 
 
 def test_a_long_name_leaves_room_for_the_count() -> None:

@@ -212,8 +212,8 @@ def _notes(sides: Sequence[_Side]) -> list[str]:
     notes = []
     if any(len(side.runs) == 1 for side in sides):
         notes.append(
-            "the interval is that of the test samples alone, and another seed may give another order; folders of "
-            "several seeds (--seeds) are compared over seeds too"
+            "the interval is that of the test samples alone, and another seed may give another order; folders that "
+            "hold several seeds (seed-0, seed-1, …) are compared over seeds too"
         )
     labels = {(run.result or {})["data"].get("train") for side in sides for run in side.runs}
     if len(labels) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import zipfile
 from collections.abc import Collection
@@ -49,6 +50,10 @@ from icone.views import PlainViews, Views
 
 LEFT_OUT_SHOWN = 20
 """Samples that could not be read of which a reason is printed."""
+ONE_POSITION = (
+    "the feature maps have a single position and say nothing about places: pretrain with a larger {flag}, or with an "
+    "encoder that shrinks its samples less"
+)
 CALIBRATION_VIEWS = 2
 """Random views of every sample that calibrates: the fewest that a run trains on."""
 CALIBRATION_SEED = 30_000
@@ -216,7 +221,11 @@ def embed(
         dataset = load_with_notes(opened, config, frozen.preparation, console)
         batch_size = batch_size or frozen.preparation.samples_at_once()
         if dense and target is not None:
-            return _write_feature_maps(frozen, dataset, target, batch_size, console)
+            names, grid = _write_feature_maps(frozen, dataset, target, batch_size, console)
+            if math.prod(grid) == 1:
+                flag = "--size" if run.config.tiles is None else "--tiles"
+                say(console, f"note: {ONE_POSITION.format(flag=flag)}")
+            return names
         if is_map and target is not None:
             from icone.api.tile_map import write_tile_map
 
@@ -297,8 +306,11 @@ def extract_with_progress(
 
 def _write_feature_maps(
     encoder: FrozenEncoder, dataset: Dataset, target: Path, batch_size: int, console: Console
-) -> pd.DataFrame:
-    """Write an .npz file batch by batch, whole or not at all: what NumPy's `savez` writes, without having it all."""
+) -> tuple[pd.DataFrame, tuple[int, ...]]:
+    """Write an .npz file batch by batch, whole or not at all: what NumPy's `savez` writes, without having it all.
+
+    The result is a table without features, and the grid of a map.
+    """
     names = feature_table(dataset, np.empty((len(dataset), 0), np.float32))
     with (
         replacing(target) as temporary,
@@ -315,4 +327,4 @@ def _write_feature_maps(
                     header = {"descr": "<f4", "fortran_order": False, "shape": (len(dataset), *maps.shape[1:])}
                     np.lib.format.write_array_header_1_0(file, header)
                 file.write(maps.astype("<f4").tobytes())
-    return names
+    return names, maps.shape[2:]

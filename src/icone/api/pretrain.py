@@ -44,6 +44,7 @@ from icone.outputs import default_folder
 from icone.process import busy_cores, is_launched, is_restarted, is_silent
 from icone.recipe import RECIPE_VERSION
 from icone.run import Run, free_folder
+from icone.seeds import seeds_command
 from icone.tensor_files import write_tensors
 from icone.terminal import Terminal, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
@@ -184,14 +185,19 @@ def pretrain_many(
             if run.exists() and run.finished:
                 check_left_samples(run, data, config, partial(say, console))
         show_summary(data.data.summary, first, None, device, console)
+        command = seeds_command(configs, runs)
+        if command and waiting:
+            changed = any(run.exists() and (run.record.get("extensions") or run.record.get("changes")) for run in runs)
+            say(console, _repeat_line(command, bool(changed)))
         for group in together:
-            _train_together(group, data, resume, console)
+            _train_together(group, data, resume, console, says_repeat=not command)
     return runs
 
 
 def _train_together(
-    group: Sequence[tuple[PretrainConfig, Run]], data: KnownData, resume: bool, console: Console
+    group: Sequence[tuple[PretrainConfig, Run]], data: KnownData, resume: bool, console: Console, says_repeat: bool
 ) -> None:
+    """Train runs side by side; each prints how to repeat it, where no command repeats all of them."""
     with contextlib.ExitStack() as stack:
         fits = []
         for config, run in group:
@@ -200,7 +206,7 @@ def _train_together(
             stack.enter_context(run.locked())
             check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
-            fits.append(_prepare(run, config, data, parts, display, console, GoingOn(resume=again)))
+            fits.append(_prepare(run, config, data, parts, display, console, GoingOn(resume=again), (), says_repeat))
         try:
             fit(fits)
         finally:
@@ -218,6 +224,7 @@ def _prepare(
     console: Console,
     going_on: GoingOn,
     own_callbacks: Sequence[Callback] = (),
+    says_repeat: bool = True,
 ) -> Fit:
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
@@ -257,13 +264,18 @@ def _prepare(
         "extensions": one.extensions,
         "changes": changes,
     }
-    if to_toml(config) is not None:
-        word = "anew" if one.extensions or changes else "repeat"  # nothing repeats a run that changed on the way
-        tell(f"{word:<9} {shlex.join([*to_command(config, free_folder(run.folder)), *_devices(one)])}")
+    if says_repeat and to_toml(config) is not None:
+        command = [*to_command(config, free_folder(run.folder)), *_devices(one)]
+        tell(_repeat_line(command, bool(one.extensions or changes)))
     if one.writes:
         before = [] if saved is None else trained_before(run, saved, data, config, tell, extends=going_on.extend)
         run.begin(config, facts, instances_record(known, before, seen_by_weights(run, data, config)), one.history)
     return one
+
+
+def _repeat_line(command: Sequence[str], has_changed: bool) -> str:
+    """The command that repeats training; nothing repeats a run that changed on the way."""
+    return f"{'anew' if has_changed else 'repeat':<9} {shlex.join(command)}"
 
 
 def _devices(one: Fit) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -12,7 +12,13 @@ from rich.console import Console
 from icone.cli.flags import InferenceFlags, RunDataFlags, Verb, settings_of
 from icone.terminal import counted, say
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
 REPLACED = "; the file that was there is replaced (--out chooses another)"
+PREDICTIONS_SHOWN = 10
+"""Predictions up to which they are printed too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +97,31 @@ class Predict(InferenceFlags):
     def run(self, console: Console) -> None:
         from icone.api.predict import predict
         from icone.outputs import output_of_run
+        from icone.readable import show
 
         out = self.out or output_of_run(self.folder, "predictions.csv", self.source)
         replaced = REPLACED if out.exists() else ""
         settings = settings_of(self, "folder", "source") | {"out": out}
         table = predict(self.folder, self.source, **settings, console=console)
+        if len(table) <= PREDICTIONS_SHOWN:
+            show(console, [_few_predictions(table)])
         say(console, f"wrote {counted(len(table), 'prediction')} to {out}{replaced}")
+
+
+def _few_predictions(table: pd.DataFrame) -> Table:
+    """Id, prediction and, of classes and labels, the highest probability of every sample."""
+    from rich.table import Column, Table
+
+    shown = Table(Column("id", overflow="fold"), Column("prediction", overflow="fold"))
+    answers = [f"{value:.4g}" if isinstance(value, float) else value for value in table["prediction"]]
+    columns = [table["id"].astype(str), answers]
+    probabilities = table.filter(regex="^p_")
+    if probabilities.shape[1]:
+        shown.add_column("highest probability", justify="right")
+        columns.append([f"{value:.3f}" for value in probabilities.max(axis=1)])
+    for row in zip(*columns, strict=True):
+        shown.add_row(*row)
+    return shown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -201,6 +201,8 @@ def _scales_text(scales: Extent) -> str:
     """
     >>> _scales_text([0.5, 1.0]), _scales_text({"min": [0.5, 1.2], "max": [2.0, 1.6]}), _scales_text([0.5, 0.5])
     ('shrinks by 2, as it is', 'shrinks by 2 to grows by 2, grows by 1.2 to 1.6', 'shrinks by 2')
+    >>> _scales_text({"min": [0.56, 0.58, 0.58], "max": [0.8, 0.8, 0.8]}), _scales_text([2.0, 3.0])
+    ('shrinks by 1.8 to 1.2, 1.7 to 1.2 and 1.7 to 1.2', 'grows by 2 and 3')
     """
     ends = (scales["min"], scales["max"]) if isinstance(scales, dict) else (scales or [], scales or [])
     texts = []
@@ -208,7 +210,13 @@ def _scales_text(scales: Extent) -> str:
         one, other = _scale_text(low), _scale_text(high)
         verb = one.rpartition(" ")[0]
         texts.append(one if one == other else f"{one} to {other.removeprefix(verb).strip() if 'by' in verb else other}")
-    return ", ".join(texts if len(set(texts)) > 1 else texts[:1])
+    if len(set(texts)) <= 1:
+        return texts[0] if texts else ""
+    for verb in ("shrinks by ", "grows by "):
+        if all(text.rpartition(" by ")[0] == verb.removesuffix(" by ") for text in texts):  # once for all axes
+            *others, last = (text.removeprefix(verb) for text in texts)
+            return f"{verb}{', '.join(others)} and {last}"
+    return ", ".join(texts)
 
 
 def _scale_text(scale: float) -> str:

@@ -150,7 +150,8 @@ def _probe(name: str, label: str, **changes: Any) -> Metric:
 
 _EXPLAINED = "The share of the variance of the numbers that {} explains; 0 is no better than their mean."
 _ORDERED = "Whether {} puts test samples in the right order; 1 is perfect, 0 is chance."
-_NEIGHBOURS = "How often the {} of a test sample have its class, as the mean over classes."
+_NEIGHBOURS = "How often {} of a test sample {} its class, as the mean over classes."
+_VOTE = _NEIGHBOURS.format("a vote of the {} nearest training samples", "names")
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -160,9 +161,9 @@ METRICS: dict[str, Metric] = {
             explanation="How often a logistic regression on the features names the class of a test sample, as the mean "
             "over classes.",
         ),
-        _probe("knn_1", "kNN-1", explanation=_NEIGHBOURS.format("nearest training sample")),
-        _probe("knn_5", "kNN-5", explanation=_NEIGHBOURS.format("five nearest training samples")),
-        _probe("knn_20", "kNN-20", explanation=_NEIGHBOURS.format("twenty nearest training samples")),
+        _probe("knn_1", "kNN-1", explanation=_NEIGHBOURS.format("the nearest training sample", "has")),
+        _probe("knn_5", "kNN-5", explanation=_VOTE.format("five")),
+        _probe("knn_20", "kNN-20", explanation=_VOTE.format("twenty")),
         _probe(
             "minority", "minority classes", title="linear probe, minority classes", probe="linear_probe",
             score="minority_accuracy",

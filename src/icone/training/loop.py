@@ -32,6 +32,8 @@ CHEAP_SAVING = 0.01
 """Share of the training time since the last saved state that saving may take for a further one after an epoch."""
 TIMED_SECONDS = 2.0
 """Time of training, after the first refresh, by which a run says how long all of it will take."""
+LONG_SECONDS = 60.0
+"""What is left of training that takes no longer than this needs no such note."""
 
 
 class Fit:
@@ -200,8 +202,8 @@ class Fit:
             self.save()
 
     def _say_what_it_takes(self) -> None:
-        """Once: the time, and the memory of a GPU, which the first steps have shown; to be called when the device has
-        been waited for."""
+        """Once, where the rest takes long: the time, and the memory of a GPU, which the first steps have shown; to be
+        called when the device has been waited for."""
         if self.timed_from is None:
             self.timed_from = time.monotonic(), self.done
         began, done = self.timed_from
@@ -209,15 +211,17 @@ class Fit:
         if self.has_told_time or steps == 0 or seconds < TIMED_SECONDS:
             return
         self.has_told_time = True
-        left = format_seconds(seconds / steps * (self.total_steps - self.done))
+        to_go = self.total_steps - self.done
+        left = seconds / steps * to_go
+        if left <= LONG_SECONDS:
+            return
         memory = ""
         if self.loader.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.loader.device)
             memory = f"; {(total - free) / 1e9:.1f} of {total / 1e9:.1f} GB of the GPU are in use"
-        to_go = self.total_steps - self.done
         self.display.note(
             f"a step takes {format_step(seconds / steps)}, and the {counted(to_go, 'step')} to go "
-            f"{either(to_go, 'takes', 'take')} {left}{memory}"
+            f"{either(to_go, 'takes', 'take')} {format_seconds(left)}{memory}"
         )
 
     def _end_epoch(self, epoch: int) -> None:

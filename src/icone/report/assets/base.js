@@ -14,6 +14,7 @@ const TILES = 60; // pictures of matches that are listed
 const FIRST = 6; // near-duplicate pairs and outliers that are shown before all are asked for
 const MATRIX = 40; // classes up to which a confusion matrix can be read
 const MISTAKES = 30; // listed where it cannot
+const WIDE = 48, NARROW = 22; // letters of names side by side that fit half a screen, and a phone
 const FEW = 3; // points that a chart needs: of fewer there is a table
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
 const PER_SHEET = 256;
@@ -83,12 +84,14 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const words = (name) => name.replaceAll("_", " ");
 const grouped = (count) => count.toLocaleString("en-US"); // 20,000
 const counted = (count, thing) => `${grouped(count)} ${thing}${count === 1 ? "" : "s"}`;
-// A sentence of ours. No line ends after the hyphens of a flag such as --size, nor before %.
+// Numbers with a minus sign, which the axes of charts have, in place of a hyphen; those behind a letter (kNN-5) stay.
+const minus = (text) => String(text).replace(/(?<![\w.-])-(?=\d)/g, "−");
+// A sentence of ours. No line ends after the hyphens of a flag such as --size, nor before %; what a flag is given stays as it is typed.
 function sentence(options, text, tag = "p") {
   const first = /^.[A-Z]/.test(text) ? text.slice(0, 1) : text.slice(0, 1).toUpperCase(); // kNN-5 stays
   const whole = first + text.slice(1) + (/[.!?:]$/.test(text) ? "" : ".");
-  const parts = whole.replaceAll(" %", "\u00a0%").split(/(--[\w.-]*\w)/);
-  return make(tag, options, ...parts.map((part) => (part.startsWith("--") ? make("span", { class: "flag", text: part }) : part)));
+  const parts = whole.replaceAll(" %", "\u00a0%").split(/(--[\w.-]*\w(?:[ =]-?\d[\d.]*(?![\w.]))*)/);
+  return make(tag, options, ...parts.map((part) => (part.startsWith("--") ? make("span", { class: "flag", text: part }) : minus(part))));
 }
 // A long name breaks where a reader would break it: after _ / . -
 const breakable = (text) => String(text).split(/(?<=[_/.-])(?=.)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));

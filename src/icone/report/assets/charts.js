@@ -52,7 +52,7 @@ function spoken(title, traces, across) {
   const ends = (t) => `${t.title}: ${number(t.y[0])} at ${across} ${number(t.x[0])}, ${number(t.y.at(-1))} at ${across} ${number(t.x.at(-1))}`;
   return [title, ...lines.map(ends)].join(". ");
 }
-const number = (value) => (value === undefined || value === null ? "–" : String(Number(value.toPrecision(4))));
+const number = (value) => (value === undefined || value === null ? "–" : minus(Number(value.toPrecision(4))));
 
 // ---- over epochs; of a folder of seeds mean and standard deviation ----
 // [epoch, mean, sd, runs] of the epochs that all runs of a group have.

@@ -9,7 +9,7 @@ function showFineTuned() {
   find(`nav a[href="#verdict"]`).textContent = "Result";
   showTitle();
   for (const run of runs) {
-    const table = scores(["on the test samples", ...run.networks], run.metrics.map((row) => [row.title, ...row.values]));
+    const table = scores(["on the test samples", ...run.networks], run.metrics.map((row) => [row.title, ...row.values.map(minus)]));
     find("#verdict .cards").append(make("article", { class: "card tuned" },
       make("div", {}, make("h3", {}, ...breakable(run.name)), make("ul", { class: "evidence" }, ...run.sentences.map((text) => sentence({}, text, "li"))),
         ...[run.note, ...run.label_notes].map((text) => sentence({ class: "note" }, text))), table));

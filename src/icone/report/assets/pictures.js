@@ -29,7 +29,7 @@ const wide = (run) => isWide(sheetsOf(run));
 function facts(run, point) {
   const rows = run.map.columns.map((column) => {
     const value = column.values[point];
-    const text = column.categories ? column.categories[value] ?? "none" : value ?? "none";
+    const text = column.categories ? column.categories[value] ?? "none" : minus(value ?? "none");
     return make("div", {}, make("b", { text: `${column.name}: ` }), document.createTextNode(String(text)));
   });
   return [make("div", { text: run.map.ids[point] }), ...rows];
@@ -55,7 +55,7 @@ function showData() {
   for (const [run, ...others] of told.values()) {
     const { facts: found, labels, notes, skipped, views, examples } = run.data;
     const counts = labels?.counts.length ? scores([labels.text, ...labels.parts], labels.counts) : null;
-    if (labels && !counts) found.labels = labels.text;
+    if (labels && !counts) found.labels = minus(labels.text);
     counts?.classList.add("short");
     find("#read .body").append(...[
       told.size > 1 ? make("h3", {}, ...breakable([run, ...others].map((r) => r.name).join(", "))) : null,

@@ -1,7 +1,7 @@
 // ---- probes: untrained beside trained, every class with its number of samples and its interval ----
 const PROBE = "A probe is a simple model that is trained with the labels on the features, which stay as they are: it shows what can be read from them.";
 const percent = (value) => (value === undefined || value === null ? "–" : (100 * value).toFixed(1));
-const three = (value) => (value === undefined || value === null ? "–" : value.toFixed(3));
+const three = (value) => (value === undefined || value === null ? "–" : minus(value.toFixed(3)));
 const range = (interval, text) => (interval ? interval.map(text).join(" – ") : "–");
 // What the draws of a bootstrap are of.
 const bootstrapped = (p) => (p.groups ? `${counted(p.groups, "group")} of test samples` : "test samples");
@@ -66,6 +66,9 @@ function classNetworks(run) {
 const probeNotes = (run) => run.probes.filter((p) => p.note).map((p) => make("p", { class: "note", text: `${p.name}: ${p.note}` }));
 function confusion(probe, which) {
   const isLong = probe.classes.some((name) => name.length > 18), isMany = probe.classes.length > 6 && probe.classes.some((name) => name.length > 3);
+  // Names across the columns need this many letters, with the space around them; where that is too much, they stand upright.
+  const letters = probe.classes.reduce((sum, name) => sum + 2 + Math.max(...name.split(/\s+/).map((word) => word.length)), 0);
+  const kind = isMany || isLong || letters > WIDE ? "many" : letters > NARROW ? "narrow" : "";
   const head = make("tr", {}, make("td"), ...probe.classes.map((name) => make("th", { scope: "col" }, make("span", {}, ...breakable(name)))));
   const rows = probe.confusion.map((counts, i) => {
     const total = counts.reduce((a, b) => a + b, 0) || 1;
@@ -75,9 +78,9 @@ function confusion(probe, which) {
       return cell;
     }));
   });
-  return make("div", {}, which ? make("h4", { text: which }) : null,
+  return make("div", { class: "room" }, which ? make("h4", { text: which }) : null,
     make("div", { class: "scroll matrix", ...reachable(`Confusion matrix ${which}`) },
-      make("table", { class: `confusion ${isMany || isLong ? "many" : ""} ${isLong ? "wordy" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
+      make("table", { class: `confusion ${kind} ${isLong ? "wordy" : ""}` }, make("thead", {}, head), make("tbody", {}, ...rows))));
 }
 function multilabel(run) {
   const [probe] = run.probes, before = probe.untrained, which = before ? ["untrained", "trained"] : ["trained"];

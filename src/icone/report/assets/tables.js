@@ -42,7 +42,7 @@ function showDuplicates() {
       make("p", { class: "help", text: run.map.thumbnails === null ? "Near-duplicates need pictures of the samples, which this page does not have." : alike + more(found.length, counts[0]) }),
       firstOf(found, ([a, b, cosine, correlation, leaks]) => make("div", { class: "pair box" },
         make("div", { class: "tiles" }, picture(a, a), picture(b, a)), named(ids[a]), named(ids[b]), leaks ? make("small", { class: "warning", text: "one trained on, one held out" }) : null,
-        make("small", { text: `features: cosine ${cosine.toFixed(3)}` }), make("small", { text: `pictures: correlation ${correlation.toFixed(3)}` }))),
+        make("small", { text: `features: cosine ${minus(cosine.toFixed(3))}` }), make("small", { text: `pictures: correlation ${minus(correlation.toFixed(3))}` }))),
       make("p", { class: "help", text: far + more(outliers.length, counts[1]) }),
       firstOf(outliers, ([point, , score]) => make("div", { class: "pair box" },
         make("div", { class: "tiles" }, picture(point, point)), named(ids[point]), make("small", { text: `score ${score.toFixed(1)}` })))];

@@ -44,7 +44,7 @@ function explanations() {
 }
 function metricTable(metrics) {
   const columns = ["untrained", "trained"].filter((which) => metrics.some((row) => row[which]));
-  return scores(["", ...columns], metrics.map((row) => [row.title, ...columns.map((c) => row[c] ?? "–")]));
+  return scores(["", ...columns], metrics.map((row) => [row.title, ...columns.map((c) => minus(row[c] ?? "–"))]));
 }
 // Metrics of all runs, untrained beside trained; of folders of seeds first mean ± standard deviation.
 function comparison() {
@@ -52,7 +52,7 @@ function comparison() {
   const means = groups.map(({ name, runs: own, metrics }) => (own.length > 1 ? { name: `${name}: mean ± sd of ${own.length} seeds`, metrics, kind: "mean" } : single(own[0])));
   const blocks = [...means, ...groups.flatMap((group) => (group.runs.length > 1 ? group.runs.map(ofSeed) : []))];
   const titles = [...new Set(blocks.flatMap((block) => block.metrics.map((row) => row.title)))];
-  const cell = (block, title, which) => block.metrics.find((row) => row.title === title)?.[which] ?? "–";
+  const cell = (block, title, which) => minus(block.metrics.find((row) => row.title === title)?.[which] ?? "–");
   // Runs that began with the same weights have one column before training.
   const isShared = blocks.every((block) => titles.every((title) => cell(block, title, "untrained") === cell(blocks[0], title, "untrained")));
   const shown = isShared ? [{ ...blocks[0], name: "all runs", which: ["untrained"] }, ...blocks.map((b) => ({ ...b, which: ["trained"] }))] : blocks.map((b) => ({ ...b, which: ["untrained", "trained"] }));
