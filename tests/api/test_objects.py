@@ -251,7 +251,8 @@ def test_views_of_your_own(tmp_path: Path) -> None:
     run = pretrain(IMAGES, tmp_path / "run", views=view, num_views=3)
     assert run.config.views == 3
     assert set(calls) == {(3, 16, 16)}
-    assert len(calls) == 1 + 2 + 2 * 12 * 3  # tried once, two views compared, then every view of both epochs
+    # tried once, two views compared, the range of one looked at, then every view of both epochs
+    assert len(calls) == 1 + 2 + 1 + 2 * 12 * 3
     assert run.record["views"]["applied"] == {"custom": {"callable": "view"}}
     assert len(icone.embed(run, IMAGES, console=quiet())) == 12  # the deterministic view needs no callable
     with pytest.raises(InputError, match="given its views as a Python object"):
