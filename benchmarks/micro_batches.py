@@ -1,6 +1,8 @@
 """What micro-batches give on real volumes: a batch of 16 at once, in pieces of 1, and a batch of 1, compared.
 
     python benchmarks/micro_batches.py --data-root DIR --store runs/micro          # AdrenalMNIST3D 64³, 20 epochs
+    python benchmarks/micro_batches.py --data-root DIR --store runs/micro-28 --datasets adrenalmnist3d@28 \\
+        --encoder resnet10_3d --width 0.25                                         # 28³, hours on a CPU
     python benchmarks/micro_batches.py --smoke --store runs/micro-smoke            # generated volumes, seconds on a CPU
 
 `--batch-size 16 --micro-batch 1` has the memory of one sample and the gradient of 16. That is exact for encoders
@@ -36,21 +38,25 @@ def grid(options: Options) -> list[Cell]:
 STUDY = Experiment(name="micro-batches", grid=grid)
 
 
-def main(store: Path, data_root: Path | None = None, seeds: int = 3, smoke: bool = False) -> None:
+SMALL = Options(datasets=("synthetic:shapes@16x60",), encoder="resnet10_3d", width=0.125, epochs=1, seeds=1)
+
+
+def main(
+    store: Path,
+    options: tyro.conf.OmitArgPrefixes[Options] = Options(seeds=3, official_test=True),
+    max_minutes: float | None = None,
+) -> None:
     """Run what is missing, and print the table.
 
     Args:
         store: folder of the runs.
-        data_root: folder that holds the MedMNIST files.
-        seeds: seeds of every setting.
-        smoke: tiny networks on generated volumes, for one epoch.
+        options: other data sets, networks, epochs, …
+        max_minutes: stop after this time; the same command goes on.
     """
     configure_process()
-    options = Options(data_root=data_root, seeds=seeds, official_test=True)
-    if smoke:
-        options = Options(datasets=("synthetic:shapes@16x60",), encoder="resnet10_3d", width=0.125, epochs=1, seeds=1)
-    run_experiment(STUDY, store=store, options=options)
-    show_experiment(STUDY, store=store, options=options)
+    chosen = SMALL if options.smoke else options
+    run_experiment(STUDY, store=store, options=chosen, max_minutes=max_minutes)
+    show_experiment(STUDY, store=store, options=chosen)
 
 
 if __name__ == "__main__":
