@@ -38,12 +38,13 @@ def grid(options: Options) -> list[Cell]:
 STUDY = Experiment(name="micro-batches", grid=grid)
 
 
+USUAL = Options(seeds=3, official_test=True)
 SMALL = Options(datasets=("synthetic:shapes@16x60",), encoder="resnet10_3d", width=0.125, epochs=1, seeds=1)
 
 
 def main(
     store: Path,
-    options: tyro.conf.OmitArgPrefixes[Options] = Options(seeds=3, official_test=True),
+    options: tyro.conf.OmitArgPrefixes[Options] = USUAL,
     max_minutes: float | None = None,
 ) -> None:
     """Run what is missing, and print the table.

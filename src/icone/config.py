@@ -257,6 +257,15 @@ class TrainingConfig:
     seed: int = 0
     """Seed of initial weights, views and data order."""
 
+    @property
+    def passes_per_step(self) -> int:
+        """Passes of the encoder, forward and back, of which a step consists.
+
+        >>> PretrainConfig(source="scans", batch_size=16, micro_batch=3, accumulate=2).passes_per_step
+        12
+        """
+        return self.accumulate * -(-self.batch_size // (self.micro_batch or self.batch_size))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
@@ -272,9 +281,9 @@ class RuntimeConfig:
     """`cpu`, `cuda`, `cuda:1`, …; auto: CUDA where there is one."""
     engine: Literal["auto", "ahead", "captured", "eager"] = "auto"
     """captured: the step is compiled and replayed as one CUDA graph; eager: operation by operation; auto: on CUDA
-    captured from 100 steps on, compiled too where that pays (20,000 steps, 5,000 on volumes), and eager, saying why,
-    where that fails; ahead: as auto, but it begins at once, uncompiled, and goes on compiled when another process has
-    compiled the step: the last bits then depend on when that is."""
+    captured from 100 steps on, compiled too where that pays (20,000 steps, 5,000 on volumes, a micro-batch counted as
+    one), and eager, saying why, where that fails; ahead: as auto, but it begins at once, uncompiled, and goes on
+    compiled when another process has compiled the step: the last bits then depend on when that is."""
     checkpoint_activations: Literal["auto", "on", "off"] = "auto"
     """on: the backward pass computes the activations inside the blocks of the encoder again instead of keeping them:
     less memory and up to a third more time; auto: on from the first step that does not fit the memory of the GPU."""
@@ -343,6 +352,9 @@ class FinetuneConfig:
     val_fraction: float | None = None
     """Share of the training labels that decides when to stop; 0: train all epochs (default: 0.2 from 250 labels on,
     else 0). Samples that a column `split` calls val are used instead, where there are such."""
+    balance_classes: bool = True
+    """Tell classes apart as if each had as many samples as the others (logit adjustment): what balanced accuracy
+    counts. Without it a rare class is predicted more rarely, as it is in the labels."""
     batch_size: int = 16
     """Samples per step."""
     lr: float = FINETUNE_LR

@@ -49,15 +49,18 @@ def finetune(run: Run, out: Path, **settings: Any) -> Any:
     return icone.finetune(run, out=out, device="cpu", console=quiet(), **(QUICK | settings))
 
 
-def test_a_frozen_encoder_is_a_logistic_regression_by_adamw(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("balanced", [True, False])
+def test_a_frozen_encoder_is_a_logistic_regression_by_adamw(run: Run, tmp_path: Path, balanced: bool) -> None:
     """The same linear layer, on standardised features of `icone.embed`, trained in a loop of its own."""
     settings: dict[str, Any] = {"augment": "none", "val_fraction": 0.0, "epochs": 4, "weight_decay": 0.1}
-    found = finetune(run, tmp_path / "out", freeze=1.0, **settings)
+    found = finetune(run, tmp_path / "out", freeze=1.0, balance_classes=balanced, **settings)
     record = json.loads((tmp_path / "out" / "config.json").read_text())
     table = icone.embed(run, device="cpu", console=quiet()).set_index("id").loc[record["parts"]["train"]]
     x = torch.tensor(table.filter(regex=r"^f\d+$").to_numpy(np.float32))
     names = sorted(set(table["label"]), key=int)
     y = torch.tensor([names.index(label) for label in table["label"]])
+    shares = y.bincount() / len(y)
+    assert len(set(shares.tolist())) > 1
     std = x.std(dim=0, correction=0)
     x = (x - x.mean(dim=0)) / std.clamp(min=0.1 * float(std.square().mean().sqrt()))
     layer = torch.nn.Linear(x.shape[1], len(names))
@@ -72,7 +75,7 @@ def test_a_frozen_encoder_is_a_logistic_regression_by_adamw(run: Run, tmp_path: 
         for group in optimizer.param_groups:
             group["lr"] = adamw.lr * 0.5 * (1 + np.cos(np.pi * part)) * min(part / 0.05, 1)
         optimizer.zero_grad()
-        F.cross_entropy(layer(x[rows]), y[rows]).backward()
+        F.cross_entropy(layer(x[rows]) + shares.log() * balanced, y[rows]).backward()
         optimizer.step()
     weights = load_file(tmp_path / "out" / "classifier.safetensors")
     assert layer.weight.abs().max() > 1e-3

@@ -134,7 +134,7 @@ def _record(run: Run, config: FinetuneConfig, parts: Parts, scratch: bool) -> di
         "run": str(run.folder),
         "pretraining": to_json(run.config),
         "preparation": run.preparation.to_json(),
-        "code": {**dataclasses.asdict(parts.code), "names": list(parts.code.names)},
+        "code": {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(parts.code).items()},
         "parts": parts.ids,
         "digests": {
             "encoder": file_digest(run.encoder_file),

@@ -142,7 +142,8 @@ def load_classifier(
     if not (folder / WEIGHTS).is_file():
         raise InputError(f"{folder} holds no fine-tuned network yet: finish it with --resume")
     config, preparation = from_json(record["pretraining"]), Preparation.from_json(record["preparation"])
-    code = LabelCode(**{**record["code"], "names": tuple(record["code"]["names"])})
+    lists = {name: tuple(value) for name, value in record["code"].items() if isinstance(value, list)}
+    code = LabelCode(**{**record["code"], **lists})
     given = Given(encoder=encoder, views=views or plain_views(config))
     with own_randomness(torch.device("cpu")):
         classifier = Classifier(make_encoder(config, preparation, given), code.outputs)

@@ -88,7 +88,7 @@ def choose_parts(samples: EvaluationData, config: FinetuneConfig, split_seed: in
     if assigned is not None:
         assigned = _drawn_val(partition, used.train, assigned, config)
     train, val, note = hold_out(used, config.val_fraction, split_seed, assigned)
-    code = LabelCode.of(used.task, used.labels[used.train].tolist())
+    code = LabelCode.of(used.task, used.labels[used.train].tolist(), balanced=config.balance_classes)
     rows = {"train": train, "val": val, "test": used.test}
     ids = [*samples.ids, *(samples.validation.ids if samples.validation else ())]
     named = {part: [ids[row] for row in rows[part]] for part in rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,22 +29,30 @@ class LabelCode:
 
     Classes: one output each, softmax. Several labels: one output each, sigmoid. Numbers: one output, in units of the
     standard deviation of the training labels, from their mean.
+
+    With `shares`, classes are told apart as if each were as frequent as the others (logit adjustment, Menon et al.
+    2021, arXiv:2007.07314). The loss adds the logarithm of each class's share of the training samples to its output,
+    and an answer is without it. Outputs then need not hold how frequent a class is, and no rare class is given up.
     """
 
     task: Task
     names: tuple[str, ...] = ()
     mean: float = 0.0
     std: float = 1.0
+    shares: tuple[float, ...] = ()
+    """Of the training samples, by class; none: the loss is plain cross-entropy."""
 
     @classmethod
-    def of(cls, task: Task, labels: Sequence[str]) -> LabelCode:
-        """The code of these training labels."""
+    def of(cls, task: Task, labels: Sequence[str], *, balanced: bool = False) -> LabelCode:
+        """The code of these training labels; `balanced` classes count alike."""
         if task == "regression":
             numbers = np.array(labels, dtype=np.float64)
             return cls(task, (), float(numbers.mean()), float(numbers.std()) or 1.0)
         if task == "multilabel":
             return cls(task, tuple(sorted(set().union(*map(label_set, labels)))))
-        return cls(task, sorted_classes(labels))
+        names = sorted_classes(labels)
+        counts = Counter(labels)
+        return cls(task, names, shares=tuple(counts[name] / len(labels) for name in names) if balanced else ())
 
     @property
     def outputs(self) -> int:
@@ -72,11 +81,18 @@ class LabelCode:
         return torch.tensor([codes.get(text, -1) for text in labels])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy, binary cross-entropy over all labels, or squared error, as the task is."""
+        """Mean cross-entropy, binary cross-entropy over all labels, or squared error, as the task is.
+
+        >>> code = LabelCode.of("classification", ["a", "a", "a", "b"], balanced=True)
+        >>> code.loss(torch.zeros(1, 2), torch.tensor([1])).exp().round()  # a quarter of the labels are b
+        tensor(4.)
+        """
         if self.task == "regression":
             return F.mse_loss(outputs[:, 0], targets)
         if self.task == "multilabel":
             return F.binary_cross_entropy_with_logits(outputs, targets)
+        if self.shares:
+            outputs = outputs + outputs.new_tensor(self.shares).log()
         return F.cross_entropy(outputs, targets, ignore_index=-1)
 
     def decode(self, outputs: Tensor) -> FloatArray:

@@ -44,6 +44,8 @@ class Work(NamedTuple):
     batch_views: int
     width: float
     steps: int
+    passes: int
+    """Passes of a step, with `batch_views` views each: more than one with micro-batches and accumulated batches."""
     together: int
     """Runs that train side by side with it, itself included."""
 
@@ -81,12 +83,18 @@ def work_of(cell: Cell, together: int = 1) -> Work:
     encoder = DEFAULT_ENCODER[dims] if c.encoder == "auto" else c.encoder
     named = re.search(r"@(\d+)", c.source)  # the edge of a set that has several, as in medmnist:breastmnist@28
     size = c.size or (int(named[1]) if named and dims else DEFAULT_SIZE.get(dims, 1))
-    return Work(dims, encoder, size, c.method, c.batch_size * c.views, c.width, steps_of(cell), together)
+    at_once = c.micro_batch or c.batch_size
+    return Work(
+        dims, encoder, size, c.method, at_once * c.views, c.width, steps_of(cell), c.passes_per_step, together
+    )  # fmt: skip
 
 
 @functools.cache
 def table_seconds(work: Work, on_gpu: bool) -> float:
-    """Seconds of a step by the table: linear in batch × views and in pixels, times the factor of the method."""
+    """Seconds of a step by the table: linear in batch × views and in pixels, times the factor of the method.
+
+    The table does not know that methods whose loss needs the whole batch encode micro-batches twice.
+    """
     table = step_times()
     entry, engine = _entry(work, on_gpu)
     times = {int(batch_views): milliseconds for batch_views, milliseconds in entry[engine].items()}
@@ -98,7 +106,7 @@ def table_seconds(work: Work, on_gpu: bool) -> float:
     if on_gpu and work.together > 1:  # what waits for launches overlaps with other runs, what computes does not
         among = table["side_by_side"]
         latency *= 1 - (1 - among["steps"] / among["runs"]) * (work.together - 1) / (among["runs"] - 1)
-    return float((latency + busy) * table["methods"].get(work.method, 1.0) / 1000)
+    return float(work.passes * (latency + busy) * table["methods"].get(work.method, 1.0) / 1000)
 
 
 def _entry(work: Work, on_gpu: bool) -> tuple[dict[str, Any], str]:
@@ -117,12 +125,12 @@ def _engine(work: Work, on_gpu: bool) -> str:
         return CPU
     if work.steps < WORTHWHILE_STEPS:
         return "eager"
-    return "compiled" if work.steps >= COMPILED_STEPS[work.dims] else "captured"
+    return "compiled" if work.steps * work.passes >= COMPILED_STEPS[work.dims] else "captured"
 
 
 RESEMBLANCE: tuple[Callable[[Work], tuple[object, ...]], ...] = (
-    lambda work: (work.encoder, work.size, work.width, work.method, work.batch_views),
-    lambda work: (work.encoder, work.size, work.width, work.batch_views),
+    lambda work: (work.encoder, work.size, work.width, work.method, work.batch_views, work.passes),
+    lambda work: (work.encoder, work.size, work.width, work.batch_views, work.passes),
     lambda work: (work.encoder, work.size, work.width),
     lambda work: (work.encoder,),
 )
@@ -202,5 +210,7 @@ def _work_of_row(row: Mapping[Any, Any]) -> Work:
     dims = len(edges)
     encoder = DEFAULT_ENCODER[dims] if row["encoder"] == "auto" else row["encoder"]
     size = round(math.prod(edges) ** (1 / dims)) if dims else 1
-    batch_views = row["batch_size"] * row["views"]
-    return Work(dims, encoder, size, row["method"], batch_views, row["width"], row["steps"], row["together"])
+    at_once = row["batch_size"] if pd.isna(row["micro_batch"]) else int(row["micro_batch"])
+    passes = -(-row["batch_size"] // at_once)
+    work = dims, encoder, size, row["method"], at_once * row["views"], row["width"], row["steps"], passes
+    return Work(*work, row["together"])

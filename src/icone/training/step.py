@@ -123,6 +123,11 @@ class TrainStep:
         self.is_checkpointed = False
         """Whether the backward pass computes activations of the encoder again."""
 
+    @property
+    def total_passes(self) -> int:
+        """Passes of the encoder forward and back in all steps: a batch has one, or one for each micro-batch."""
+        return self.total_steps * self.config.passes_per_step
+
     def checkpoint_activations(self) -> str | None:
         """Compute activations of the encoder again from now on; a note where that saves little memory."""
         self.is_checkpointed = True
