@@ -345,13 +345,13 @@ class FinetuneConfig:
     fraction: float = 1.0
     """Use this share of the training labels, stratified, with whole groups, and at least one label of every class."""
     epochs: int | None = None
-    """At most; --patience ends it earlier (default: 50; with few labels each of them is several passes over these, so
-    that all have 1000 steps)."""
+    """At most; with a validation part --patience ends it earlier (default: 50; with few labels each of them is several
+    passes over these, so that all have 1000 steps)."""
     patience: int = 10
     """Stop after so many epochs in which the validation part did not get better; the best epoch is kept."""
-    val_fraction: float | None = None
-    """Share of the training labels that decides when to stop; 0: train all epochs (default: 0.2 from 250 labels on,
-    else 0). Samples that a column `split` calls val are used instead, where there are such."""
+    val_fraction: float = 0.0
+    """Share of the training labels that does not train and decides when to stop; 0: all train, for all epochs. Samples
+    that a column `split` calls val are used instead, where there are such."""
     balance_classes: bool = True
     """Tell classes apart as if each had as many samples as the others (logit adjustment): what balanced accuracy
     counts. Without it a rare class is predicted more rarely, as it is in the labels."""

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 SWITCHES = frozenset({
-    "adjust", "clear", "dense", "extend", "freeze-patch-embed", "from-scratch", "no-labels", "official-test", "resume",
-    "scratch", "skip-unreadable", "stop-on-collapse", "thumbnails", "untrained",
+    "adjust", "balance-classes", "clear", "dense", "extend", "freeze-patch-embed", "from-scratch", "no-labels",
+    "official-test", "resume", "scratch", "skip-unreadable", "stop-on-collapse", "thumbnails", "untrained",
 })  # fmt: skip
 """Flags without a value: in Python they are True or False."""
 LISTS = frozenset({"exclude", "include"})

@@ -12,18 +12,20 @@ def boundary(labels: list[str], x: torch.Tensor, balanced: bool) -> float:
     """Where a linear layer that has learned these labels of numbers goes from one class to the other."""
     code = LabelCode.of("classification", labels, balanced=balanced)
     layer = torch.nn.Linear(1, 2).double()
-    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=200)
+    for parameter in layer.parameters():
+        torch.nn.init.zeros_(parameter)
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=200, line_search_fn="strong_wolfe")
     targets = code.encode(labels)
 
-    def closure() -> torch.Tensor:
+    def closure() -> float:
         optimizer.zero_grad()
         loss = code.loss(layer(x[:, None]), targets)
         loss.backward()
-        return loss
+        return float(loss.detach())
 
     optimizer.step(closure)
-    (first, second), (low, high) = layer.weight[:, 0].tolist(), layer.bias.tolist()
-    return (low - high) / (second - first)
+    slopes, starts = layer.weight[:, 0].diff(), layer.bias.diff()
+    return float((-starts / slopes).detach())
 
 
 @pytest.mark.parametrize(("balanced", "expected"), [(True, 0.0), (False, 1.1)])
@@ -32,7 +34,8 @@ def test_balanced_classes_are_parted_in_the_middle_of_two_normal_distributions(b
     usual = torch.distributions.Normal(0.0, 1.0)
 
     def quantiles(number: int) -> torch.Tensor:
-        return usual.icdf((torch.arange(number, dtype=torch.float64) + 0.5) / number)
+        found: torch.Tensor = usual.icdf((torch.arange(number, dtype=torch.float64) + 0.5) / number)
+        return found
 
     x = torch.cat([quantiles(900) - 1, quantiles(100) + 1])
     assert boundary(["often"] * 900 + ["rare"] * 100, x, balanced) == pytest.approx(expected, abs=0.05)

@@ -51,7 +51,7 @@ def finetune_table(result: dict[str, Any]) -> Table:
         values = [metric_value({PROBES[task]: result[name]}, METRICS[score]) for name in networks]
         table.add_row(TITLES[score], *("–" if value is None else METRICS[score].text(value) for value in values))
     epochs = [str(result["training"].get(name, {}).get("best_epoch", "–")) for name in networks]
-    table.add_row("best epoch", *epochs)
+    table.add_row("kept epoch", *epochs)
     return table
 
 

@@ -119,7 +119,7 @@ def _drawn_val(partition: Partition, drawn: np.ndarray, assigned: Sequence[str],
     if len(kept):
         kept = draw_labels(dataclasses.replace(partition, train=kept), config.fraction, config.seed)
     kept = np.union1d(kept, np.intersect1d(rows, drawn))
-    if config.fraction < 1 and config.val_fraction is None and len(kept) < FEWEST:
+    if config.fraction < 1 and not config.val_fraction and len(kept) < FEWEST:
         kept = kept[:0]
     counting = set(kept.tolist())
     return ["" if part == "val" and row not in counting else part for row, part in enumerate(assigned)]
