@@ -74,6 +74,18 @@ def test_the_stores_own_runs_decide_and_the_nearest_scale(store: Store) -> None:
     assert likely_device(store.results()) == H200
 
 
+def test_micro_batches_take_the_time_of_their_passes(store: Store) -> None:
+    """Sixteen passes of one sample are compiled where sixteen steps would be, and runs of whole batches tell nothing."""
+    whole, parts = cell(batch_size=16, epochs=20), cell(batch_size=16, micro_batch=1, epochs=20)
+    single = table_seconds(work_of(cell(epochs=100)), True)
+    assert table_seconds(work_of(parts), True) == pytest.approx(16 * single)
+    told(store, whole, 0.02)
+    told(store, parts, 0.08)
+    estimator = Estimator(store.results(), H200)
+    assert estimator.run(parts)[0] == pytest.approx(0.08 * steps_of(parts) + 10, rel=0.01)
+    assert estimator.run(whole)[0] == pytest.approx(0.02 * steps_of(whole) + 10, rel=0.01)
+
+
 def test_undefined_runs_and_runs_that_are_shared_take_no_time() -> None:
     estimator = Estimator(None, H200)
     assert is_undefined(cell(method="simclr"))
