@@ -75,7 +75,7 @@ def test_the_stores_own_runs_decide_and_the_nearest_scale(store: Store) -> None:
 
 
 def test_micro_batches_take_the_time_of_their_passes(store: Store) -> None:
-    """Sixteen passes of one sample are compiled where sixteen steps would be, and runs of whole batches tell nothing."""
+    """Sixteen passes are compiled where sixteen steps would be, and runs of whole batches tell nothing about them."""
     whole, parts = cell(batch_size=16, epochs=20), cell(batch_size=16, micro_batch=1, epochs=20)
     single = table_seconds(work_of(cell(epochs=100)), True)
     assert table_seconds(work_of(parts), True) == pytest.approx(16 * single)
