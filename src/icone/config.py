@@ -345,8 +345,8 @@ class FinetuneConfig:
     fraction: float = 1.0
     """Use this share of the training labels, stratified, with whole groups, and at least one label of every class."""
     epochs: int | None = None
-    """At most; with a validation part --patience ends it earlier (default: 50; with few labels each of them is several
-    passes over these, so that all have 1000 steps)."""
+    """Passes over the labels at most; with a validation part --patience ends it earlier (default: 50 epochs, with few
+    labels each of several passes, so that all have 1000 steps)."""
     patience: int = 10
     """Stop after so many epochs in which the validation part did not get better; the best epoch is kept."""
     val_fraction: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 
@@ -129,3 +130,20 @@ def test_an_estimate_is_close_to_what_preparing_takes(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((600, 600, 4), np.int16))
     source = open_source(str(tmp_path), PretrainConfig(source=""))
     assert source._bytes_needed(0) == 600 * 600 * 4 * (2 + 16)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the C library keeps what was freed")
+def test_memory_that_was_freed_before_counts_when_it_is_used_again() -> None:
+    """Blocks below the size that the C library maps by itself stay with the process until it is asked for them."""
+    size, number = 64_000, 2_000
+
+    def work() -> list[np.ndarray]:
+        return [np.ones(size, np.uint8) for _ in range(number)]
+
+    held = work()
+    anchor = np.ones(64_000, np.uint8)  # behind the others, so that the heap cannot shrink by itself
+    del held
+    peak = memory.PeakMemory()
+    held = work()
+    assert peak.bytes() > 0.8 * size * number
+    del held, anchor

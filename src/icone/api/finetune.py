@@ -166,11 +166,12 @@ def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
         raise InputError(f"{folder} holds a run or a fine-tuning already: go on with --resume, or choose another --out")
     before = read_record(folder)
     for key, value in record["settings"].items():
-        if before["settings"].get(key) != value:
+        if (earlier := before["settings"].get(key)) != value:
             flag = key.replace("_", "-")
-            raise InputError(
-                f"{folder} was begun with --{flag}={before['settings'].get(key)}, not {value}: choose another --out"
-            )
+            begun = f"--{flag}={earlier}, not {value}"
+            if isinstance(value, bool):
+                begun = f"--no-{flag}, not --{flag}" if value else f"--{flag}, not --no-{flag}"
+            raise InputError(f"{folder} was begun with {begun}: choose another --out")
     known = before.get("digests", record["digests"])  # folders of earlier versions have none
     same_labels = all(before[key] == record[key] for key in ("parts", "code"))
     if not same_labels or known["labels"] != record["digests"]["labels"]:
@@ -224,5 +225,5 @@ def _train(tuning: Tuning, frozen: FrozenEncoder, folder: Path, scratch: bool) -
 def _describe(tuning: Tuning, tuned: Mapping[Network, Tuned]) -> dict[str, Any]:
     sizes = {name: len(ids) for name, ids in tuning.parts.ids.items()}
     epochs = [tuning.note_on_epoch(name, one.progress) for name, one in tuned.items()]
-    notes = [*tuning.samples.notes, tuning.parts.note, *filter(None, epochs)]
+    notes = [*tuning.samples.notes, tuning.parts.note, *filter(None, [tuning.parts.code.note, *epochs])]
     return {**tuning.samples.describe(), **sizes, "fraction": tuning.config.fraction, "notes": notes}

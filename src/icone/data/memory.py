@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import math
 import os
 import sys
@@ -72,10 +74,14 @@ def _fields(path: Path) -> dict[str, int]:
 class PeakMemory:
     """The most memory that this process had at a time, beyond what it had when this was made.
 
-    Linux can be asked to forget earlier peaks; elsewhere all since the process began count.
+    Linux can be asked to forget earlier peaks; elsewhere all since the process began count. Memory that earlier work
+    has freed and the C library has kept is given back first: it would be used again, and not be counted.
     """
 
     def __init__(self) -> None:
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
+            ctypes.CDLL(None).malloc_trim(0)
         with contextlib.suppress(OSError):  # a container may refuse it
             (_ROOT / "proc/self/clear_refs").write_text("5")
         self._before = self._now("VmRSS:")

@@ -19,6 +19,8 @@ from icone.evaluation.multilabel import multilabel_result
 from icone.evaluation.probes import classification_result, sorted_classes
 from icone.evaluation.regression import regression_result
 
+UNEQUAL = 2.0
+"""How many times as many labels as the rarest class the most frequent one has, where that is said."""
 YES = 0.5
 """Probability from which on a sample is said to have a label."""
 
@@ -70,6 +72,19 @@ class LabelCode:
         more = ", …" if len(self.names) > 5 else ""
         kind = "classes" if self.task == "classification" else "labels"
         return f"{len(self.names)} {kind} ({', '.join(self.names[:5])}{more})"
+
+    @property
+    def note(self) -> str:
+        """What to say of classes of unequal frequency that count alike, or nothing.
+
+        >>> LabelCode.of("classification", ["a"] * 9 + ["b"], balanced=True).note
+        'classes count alike, though b has 10 % of the labels: probabilities are those of equally frequent classes'
+        """
+        if not self.shares or max(self.shares) < UNEQUAL * min(self.shares):
+            return ""
+        rarest = min(range(len(self.shares)), key=lambda code: self.shares[code])
+        alike = f"classes count alike, though {self.names[rarest]} has {100 * self.shares[rarest]:.2g} % of the labels"
+        return f"{alike}: probabilities are those of equally frequent classes"
 
     def encode(self, labels: Sequence[str]) -> Tensor:
         """Targets: classes (N,), numbers (N,), or 0 and 1 (N, labels). An unknown class is -1, which no loss counts."""
