@@ -170,7 +170,8 @@ def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
             flag = key.replace("_", "-")
             begun = f"--{flag}={earlier}, not {value}"
             if isinstance(value, bool):
-                begun = f"--no-{flag}, not --{flag}" if value else f"--{flag}, not --no-{flag}"
+                switches = f"no-{flag}", flag
+                begun = f"--{switches[not value]}, not --{switches[value]}"
             raise InputError(f"{folder} was begun with {begun}: choose another --out")
     known = before.get("digests", record["digests"])  # folders of earlier versions have none
     same_labels = all(before[key] == record[key] for key in ("parts", "code"))
