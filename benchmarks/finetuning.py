@@ -62,7 +62,6 @@ GRID: dict[str, dict[str, Any]] = {
     "val_fraction 0": {"val_fraction": 0.0},
     "val_fraction 0.2": {"val_fraction": 0.2},
     "val_fraction 0.2, patience 50": {"val_fraction": 0.2, "patience": 50},
-    "classes as frequent": {"balance_classes": False},
     "val_fraction 0, classes as frequent": {"val_fraction": 0.0, "balance_classes": False},
     "val_fraction 0.2, classes as frequent": {"val_fraction": 0.2, "balance_classes": False},
     "no views": {"augment": "none"},

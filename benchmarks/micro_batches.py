@@ -1,8 +1,8 @@
 """What micro-batches give on real volumes: a batch of 16 at once, in pieces of 1, and a batch of 1, compared.
 
     python benchmarks/micro_batches.py --data-root DIR --store runs/micro          # AdrenalMNIST3D 64³, 20 epochs
-    python benchmarks/micro_batches.py --data-root DIR --store runs/micro-28 --datasets adrenalmnist3d@28 \\
-        --encoder resnet10_3d --width 0.25                                         # 28³, hours on a CPU
+    python benchmarks/micro_batches.py --data-root DIR --store runs/micro-28 --datasets adrenalmnist3d --size 28 \\
+        --encoder resnet10_3d --width 0.25 --epochs 10                             # 28³, 75 minutes of a CPU core
     python benchmarks/micro_batches.py --smoke --store runs/micro-smoke            # generated volumes, seconds on a CPU
 
 `--batch-size 16 --micro-batch 1` has the memory of one sample and the gradient of 16. That is exact for encoders
