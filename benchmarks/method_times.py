@@ -61,8 +61,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         smallest = min(row["batch_size"] for row in rows if row["method"] == method)
         cells = []
         for network, batch in itertools.product(networks, (1, BATCH)):
-            own, icone = times.get((network, method, batch)), times.get((network, "icone", batch))
-            undefined = "undefined" if batch < smallest else "not measured"
+            cell = (network, method, batch)
+            own, icone = times.get(cell), times.get((network, "icone", batch))
+            undefined = "undefined" if batch < smallest or cell in times else "not measured"
             cells.append(f"{own / icone:.2f}" if own and icone else undefined)
         lines.append([METHODS[method].title, *cells])
     heads = [f"{network}, B = {batch}" for network, batch in itertools.product(networks, (1, BATCH))]

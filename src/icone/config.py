@@ -297,9 +297,10 @@ class RuntimeConfig:
     checkpoint_seconds: float = 120.0
     """Save the state this often, at the next step; also after an epoch where saving takes less than 1 % of the time
     since the last."""
-    probe_every: int = 5
+    probe_every: int | None = None
     """Measure the features' geometry on a few samples every so many epochs, to notice a collapse, and with labels a
-    linear and a kNN probe of them; 0: never."""
+    linear and a kNN probe of them; 0: never (default: 5, and on a GPU more where epochs are so short that this would
+    take more than 3 % of the time)."""
     stop_on_collapse: bool = False
     """End the run, with its state saved, when its features have collapsed."""
     snapshots: tuple[int, ...] = ()

@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from icone import cuda
-from icone.api.build import NOTHING, Given, autocast_dtype, make_method, make_training_views, pick_device
+from icone.api.build import (
+    NOTHING,
+    Given,
+    autocast_dtype,
+    encoder_flops,
+    make_method,
+    make_training_views,
+    pick_device,
+)
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig, is_object
 from icone.config_text import to_json
 from icone.data import Data, Loader
-from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe
+from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe, usual_interval
 from icone.methods import Method
 from icone.nn.ranks import Ranks
 from icone.run import Run
@@ -20,6 +28,9 @@ from icone.training.callbacks import Callback, Snapshots, build_loggers
 from icone.training.context import seed_random_numbers
 from icone.training.distributed import check_micro_batches
 from icone.views import Views
+
+TRAINING_FLOPS = 3
+"""Operations of training on a view, in those of a forward pass: the backward pass has twice as many."""
 
 
 class Parts(NamedTuple):
@@ -92,8 +103,13 @@ def make_callbacks(
     if config.probe_every == 0:
         return loggers
     dataset = parts.loader.dataset
+    every = config.probe_every
+    if every is None:
+        shape = (dataset.preparation.channels, *dataset.preparation.size)
+        flops = TRAINING_FLOPS * encoder_flops(parts.method.encoder, config, shape) * config.views * len(dataset)
+        every = usual_interval(parts.loader.device, passes=len(parts.loader.sizes), flops=flops)
     plan = plan_probe(
-        every=config.probe_every,
+        every=every,
         epochs=config.epochs,
         available=len(dataset),
         views=config.views,

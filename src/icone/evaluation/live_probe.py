@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ FEWEST_INSTANCES = 16
 VIEWS = 2
 SHARE = 0.025
 """Of the training time that the probe is planned to cost; the promise is 3 %."""
+USUAL_INTERVAL = 5
+"""Epochs from one measurement to the next, where the user says nothing."""
+MEASUREMENT_SECONDS, PASS_SECONDS, FLOPS = 0.12, 1.5e-3, 1e14
+"""On an H200: what a measurement takes at least, most of it on the host; what a training pass takes at least; and
+floating-point operations in a second at most. Slower GPUs train longer, so that their share is smaller."""
 TRAINING_PASSES = 2
 """What training on a view costs, in forward passes: three on paper, but volumes on two cores came to two."""
 MEMORY = 512 * 2**20
@@ -70,6 +76,23 @@ def plan_probe(*, every: int, epochs: int, available: int, views: int, sample_by
     passes = SHARE * epochs * available * views * TRAINING_PASSES
     affordable = max(FEWEST_INSTANCES, int(passes / (probes * VIEWS)))
     return ProbePlan(every, epochs, max(2, min(MOST_INSTANCES, available, affordable, MEMORY // sample_bytes)))
+
+
+def usual_interval(device: torch.device, *, passes: int, flops: float) -> int:
+    """Epochs from one measurement to the next, so that a GPU spends no more than its share of the time.
+
+    An epoch has so many training `passes`, which compute so many `flops` together. On a processor the number of
+    samples keeps the share, because encoding them is what costs there.
+
+    >>> usual_interval(torch.device("cpu"), passes=60, flops=1e12)
+    5
+    >>> usual_interval(torch.device("cuda"), passes=60, flops=2e12)  # 0.1 s an epoch
+    44
+    """
+    if device.type == "cpu":
+        return USUAL_INTERVAL
+    epoch_seconds = passes * PASS_SECONDS + flops / FLOPS
+    return max(USUAL_INTERVAL, math.ceil(MEASUREMENT_SECONDS / (SHARE * epoch_seconds)))
 
 
 def _due(epoch: int, every: int, epochs: int) -> bool:
