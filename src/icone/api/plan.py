@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from icone.api.batching import check_micro_batch_size, uneven_micro_batches
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.planning import auto_batch, make_plan, plan_parts
 from icone.api.random_data import DataShape
@@ -46,6 +47,8 @@ def plan(
     """
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
     config, is_auto = join_settings(settings, described)
+    if not is_auto:
+        check_micro_batch_size(config)
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors(config):
@@ -58,5 +61,7 @@ def plan(
         with console.status("taking steps on random samples"):
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
+    if found.chosen is not None and (uneven := uneven_micro_batches(found.apply(config))):
+        hints.append(uneven)
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
     return Readable(found.to_json(), plan_parts)

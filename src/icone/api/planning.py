@@ -16,6 +16,7 @@ import torch
 from rich.table import Table
 
 from icone import cuda
+from icone.api.batching import check_accumulation
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig
 from icone.data import Data, Loader
@@ -226,6 +227,11 @@ class _Planner:
             trials.append(self._try(way, expected, can_be_refused=bool(trials)))
             if trials[-1].fits:
                 break
+        if self.config.micro_batch is not None and self.config.micro_batch > self.config.batch_size:  # which was "auto"
+            self.notes.append(
+                f"--micro-batch={self.config.micro_batch} is larger than the batch of "
+                f"{counted(self.config.batch_size, 'sample')}, which is encoded at once"
+            )
         if not self.is_resident:
             self.notes.append("the samples are not kept on the device: to read them may take longer than the steps")
         if self.device.type == "cuda" and self.config.engine != "eager":
@@ -314,6 +320,7 @@ class _Planner:
         method, views, loader = self.build(config, self.shape.random(device, config.views))
         self.deadline = self.deadline or time.monotonic() + PLAN_SECONDS
         batches = batch_sizes(self.shape.samples, self.config.batch_size, method.smallest_batch)
+        check_accumulation(self.config, len(batches))
         self.steps_per_epoch = math.ceil(len(batches) / config.accumulate)
         step = TrainStep(method.train(), views, config, config.epochs * self.steps_per_epoch, device)
         if config.checkpoint_activations == "on" and (note := step.checkpoint_activations()):

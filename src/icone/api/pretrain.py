@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 
 from icone import cuda
+from icone.api.batching import check_micro_batch_size, uneven_micro_batches
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.going_on import (
     GoingOn,
@@ -121,6 +122,8 @@ def pretrain(
         check_batch_size(config.batch_size, ranks)
         if going_on:
             going_on.changes(load_book(run), config, run)
+        elif not is_auto:
+            check_micro_batch_size(config, ranks)
         with one_reads_first(ranks):
             split = earlier_split(run) if going_on else None
             data = load_training_data(config, console, source, given_labels, groups, split)
@@ -174,6 +177,8 @@ def pretrain_many(
         check_start(run, resume and run.exists(), extend=False)
         if run.exists():
             check_left(run, config)
+        else:
+            check_micro_batch_size(config)
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
@@ -229,7 +234,7 @@ def _prepare(
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
     data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
-    for note in parts.notes:
+    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks)]):
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         tell(f"note: {larger_last_batch(parts.loader)}")

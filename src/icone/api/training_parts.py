@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from icone import cuda
+from icone.api.batching import check_accumulation
 from icone.api.build import NOTHING, Given, autocast_dtype, make_method, make_training_views, pick_device
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig, is_object
@@ -63,6 +64,8 @@ def build_parts(
         ranks=ranks if views.draws_first else None,
         num_views=config.views,
     )
+    if not from_state:
+        check_accumulation(config, len(loader.sizes))
     method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)
