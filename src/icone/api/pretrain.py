@@ -38,7 +38,7 @@ from icone.config import PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
-from icone.errors import InputError
+from icone.errors import InputError, tell_interruptions
 from icone.evaluation.live_probe import LiveProbe
 from icone.nn import plain_state_dict
 from icone.outputs import default_folder
@@ -141,6 +141,7 @@ def pretrain(
             if ranks is None or ranks.rank == 0:
                 stack.enter_context(run.locked())
                 check_start(run, resume, extend)  # somebody may have been quicker
+            stack.enter_context(tell_interruptions(partial(_kept, [run])))
             display = stack.enter_context(choose_display(console))
             one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
             fit([one])
@@ -194,8 +195,9 @@ def pretrain_many(
         if command and waiting:
             changed = any(run.exists() and (run.record.get("extensions") or run.record.get("changes")) for run in runs)
             say(console, _repeat_line(command, bool(changed)))
-        for group in together:
-            _train_together(group, data, resume, console, says_repeat=not command)
+        with tell_interruptions(partial(_kept, runs)):
+            for group in together:
+                _train_together(group, data, resume, console, says_repeat=not command)
     return runs
 
 
@@ -276,6 +278,12 @@ def _prepare(
         before = [] if saved is None else trained_before(run, saved, data, config, tell, extends=going_on.extend)
         run.begin(config, facts, instances_record(known, before, seen_by_weights(run, data, config)), one.history)
     return one
+
+
+def _kept(runs: Sequence[Run]) -> str | None:
+    """What is kept of runs that are interrupted before or after their steps."""
+    begun = [run.folder.as_posix() for run in runs if run.exists()]
+    return f"the last saved state is in {', '.join(begun)}" if begun else None
 
 
 def _repeat_line(command: Sequence[str], has_changed: bool) -> str:
