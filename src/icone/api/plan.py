@@ -42,8 +42,9 @@ def plan(
     A few steps are taken on random samples of the prepared shape, with the real method, encoder and optimizer; at most
     20 s, after the data was looked at. If they do not fit, smaller micro-batches are tried, and last activation
     checkpointing. The dictionary has `fits`, `batch_size`, `flags` (of the way that fits), `seconds` (of all steps),
-    `epochs`, `steps_per_epoch`, `device`, `free` and `samples` (bytes), `notes`, and `trials`: for each way
-    `micro_batch`, `checkpoint_activations`, `fits`, `memory` (bytes), `step_seconds`, and whether it was `measured`.
+    `epochs`, `steps_per_epoch`, `device`, `free` (bytes), `samples` (how many of these the samples will take), `notes`,
+    and `trials`: for each way `micro_batch`, `checkpoint_activations`, `fits`, `memory` (bytes), `step_seconds`, and
+    whether it was `measured`.
     """
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
     config, is_auto = join_settings(settings, described)

@@ -301,7 +301,8 @@ def _plan(config: PretrainConfig, data: Data, given: Given, device: torch.device
     shape = DataShape.of(data.train)
     with console.status("planning: taking steps on random samples"):
         batched = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
-        return make_plan(batched, shape, device, partial(build_parts, given=given, from_state=True))
+        in_memory = 0 if data.train.images is None else shape.nbytes
+        return make_plan(batched, shape, device, partial(build_parts, given=given, from_state=True), in_memory)
 
 
 def _finish(one: Fit) -> None:
