@@ -47,7 +47,7 @@ from icone.recipe import RECIPE_VERSION
 from icone.run import Run, free_folder
 from icone.seeds import seeds_command
 from icone.tensor_files import write_tensors
-from icone.terminal import Terminal, say
+from icone.terminal import Terminal, counted, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, as_callback, build_loggers
 from icone.training.checkpoint import load_book
@@ -166,8 +166,11 @@ def pretrain_many(
     samples or epochs than asked for, as after it was extended alone, is an error before anything is trained. A run that
     fails does not stop the others; its error is raised when they are done.
     """
+    if not configs or len(configs) != len(outs):
+        raise InputError(f"every run has settings and a folder: got {len(configs)} configs and {len(outs)} outs")
     if is_launched() and os.environ["WORLD_SIZE"] != "1":
-        raise InputError("several processes share one run, and --seeds trains several runs: give one of the two")
+        runs_given = counted(len(configs), "run")
+        raise InputError(f"several processes share one run, and {runs_given} were given: train each by itself")
     first, console = configs[0], console or Terminal()
     resume = resume or is_restarted()
     runs = [Run(out) for out in outs]
