@@ -83,6 +83,16 @@ def test_a_seed_that_was_extended_alone_is_not_mixed_with_the_others(
     assert both in (out / "report.html").read_text(encoding="utf-8")
 
 
+def test_the_settings_of_one_seed_repeat_it_alone(tmp_path: Path) -> None:
+    out, again = tmp_path / "points", tmp_path / "again"
+    assert main(["pretrain", *SEEDS, "--epochs", "1", "--seeds", "3", "--seed", "4", "--out", str(out)]) == 0
+    assert main(["pretrain", "--config", str(out / "seed-5" / "config.toml"), "--out", str(again)]) == 0
+    assert Run(again).config == Run(out / "seed-5").config
+    weights = {path: (path / "encoder.safetensors").read_bytes() for path in (again, *seed_folders(out))}
+    assert [path.name for path in weights if weights[path] == weights[again]] == ["again", "seed-5"]
+    assert "--seeds" not in (out / "seed-5" / "config.toml").read_text()
+
+
 def test_several_runs_in_python_are_called_by_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     config = PretrainConfig(source="synthetic:gaussians@x40")
     for configs, outs in (([], []), ([config, config], ["a"])):
