@@ -153,14 +153,18 @@ def _size(path: Path) -> int:
         return -1
 
 
-def open_paths(paths: Sequence[str | os.PathLike[str]], axes: str | None = None) -> FilesSource:
-    """A list of files (or folders of one DICOM series each) as a data set; the ids are the paths as written.
+def open_paths(
+    paths: Sequence[str | os.PathLike[str]], axes: str | None = None, *, by_name: bool = False
+) -> FilesSource:
+    """A list of files (or folders of one DICOM series each) as a data set.
+
+    The ids are the paths as written, or if `by_name` the names of the files.
 
     A DICOM file that is named by itself is one image, or the volume of its frames.
     """
     samples: dict[str, FoundSample] = {}
     for path in paths:
-        name = printable(os.fspath(path))
+        name = printable(Path(path).name if by_name else os.fspath(path))
         if name in samples:
             raise InputError(f"the list of {len(paths)} paths names {name} twice")
         samples[name] = find_sample(user_path(Path(path)))
