@@ -89,8 +89,9 @@ def pretrain(
     - `labels`: a CSV, a sequence with one label per sample, or a mapping from ids to labels.
     - `groups`: the group of every sample (patient, well), a sequence or a mapping from ids; no split parts a group.
     - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
-    - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …). With
-      `batch_size="auto"` the run takes batches of 16, as many samples at a time as fit (`icone.plan`).
+    - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …). One
+      value alone may stand for a list: `include="*.png"`. With `batch_size="auto"` the run takes batches of 16, as many
+      samples at a time as fit (`icone.plan`).
 
     What is given as an object cannot be rebuilt from the run folder. The `Run` that is returned remembers it; to resume
     the run, or to use it in another process, give it again. `out` is the run

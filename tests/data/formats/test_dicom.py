@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pydicom
@@ -267,7 +268,14 @@ def test_one_file_is_embedded_as_in_its_folder(tmp_path: Path) -> None:
     for number, pixels in enumerate(VOLUME):
         write_slice(tmp_path / "rays" / f"{number}.dcm", pixels, SeriesInstanceUID=generate_uid())
         write_series(tmp_path / "scans" / str(number), generate_uid())
-    settings = {"epochs": 1, "probe_every": 0, "device": "cpu", "cache": "off", "size": 16, "width": 0.125}
+    settings: dict[str, Any] = {
+        "epochs": 1,
+        "probe_every": 0,
+        "device": "cpu",
+        "cache": "off",
+        "size": 16,
+        "width": 0.125,
+    }
     rays = icone.pretrain(tmp_path / "rays", encoder="test_vit", out=tmp_path / "2d", **settings | {"width": 1.0})
     whole, alone = (icone.embed(rays, data) for data in (tmp_path / "rays", tmp_path / "rays" / "2.dcm"))
     features = whole.filter(regex=r"^f\d").columns
