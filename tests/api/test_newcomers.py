@@ -198,8 +198,11 @@ def test_the_axes_of_every_array_can_be_said(tmp_path: Path) -> None:
 
 def test_a_loaded_encoder_says_what_it_takes(run: Run) -> None:
     encoder = icone.load_encoder(run)
-    with pytest.raises(InputError, match=r"3 channels along axis 1, got the shape \(8, 16, 16, 3\).*moveaxis"):
-        encoder(IMAGES)
+    told = r"3 channels along axis 1, \(B, 3, H, W\), got the shape \(8, 16, 16, 3\).*moveaxis.*movedim"
+    for given in (IMAGES, torch.from_numpy(IMAGES)):
+        with pytest.raises(InputError, match=told):
+            encoder(given)
+    torch.testing.assert_close(encoder(np.moveaxis(IMAGES, -1, 1)), encoder(torch.from_numpy(IMAGES).movedim(-1, 1)))
     with pytest.raises(InputError, match=r"got the shape \(3, 16, 16\); one sample becomes such a batch by sample\["):
         encoder(IMAGES[0].transpose(2, 0, 1))
     with pytest.raises(InputError, match=r"got the type str: icone\.embed and icone\.predict take paths"):
