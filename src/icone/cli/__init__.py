@@ -121,7 +121,8 @@ def _run(words: Sequence[str], errors: Console) -> int:
         return 130
     except KeyboardInterrupt:
         if not is_silent():
-            say(errors, f"interrupted. Begin again with: {shlex.join(['icone', *words])}")
+            own = not is_launched() or "ICONE_LAUNCHER" in os.environ  # how torchrun was called we do not know
+            say(errors, "interrupted" + (f". Begin again with: {shlex.join(['icone', *words])}" if own else ""))
         return 130
     except Exception as error:  # the last place where a person can be told in a sentence
         if "--debug" in words:
