@@ -16,6 +16,8 @@ from icone.config import ImageViews, PretrainConfig, ViewsConfig
 from icone.config_text import from_json, to_json
 from icone.errors import InputError
 from icone.paper.options import Options
+from icone.report.figures import save_figures
+from icone.report.write import report
 from icone.validation import RANGES, check_folder, check_target, checked, user_path
 
 WRONG_TYPES: list[tuple[str, object]] = [
@@ -23,8 +25,9 @@ WRONG_TYPES: list[tuple[str, object]] = [
     ("batch_size", "1"), ("views", None), ("lr", "1e-4"), ("lr", None), ("lr", 1j), ("weight_decay", "0"),
     ("seed", 0.0), ("seed", "0"), ("size", "32"), ("size", (32, 32)), ("subset", 0.5), ("features", [8]),
     ("width", "1"), ("skip_unreadable", "yes"), ("skip_unreadable", 1), ("stop_on_collapse", None),
-    ("options", "view_weight=0"), ("options", [1]), ("options", {"view_weight": 0}), ("log", "wandb"),
-    ("log", ("abacus",)), ("snapshots", 3), ("snapshots", (1.5,)), ("method", None), ("method", 3), ("encoder", None),
+    ("options", 3), ("options", [1]), ("options", {"view_weight": 0}), ("log", "abacus"), ("include", 3),
+    ("log", ("abacus",)), ("snapshots", 1.5), ("snapshots", "3"), ("snapshots", (1.5,)),
+    ("method", None), ("method", 3), ("encoder", None),
     ("device", 0), ("cache", None), ("data_root", 3), ("labels", ""), ("labels", ["a.csv"]),
     ("precision", "fp64"), ("precision", 32), ("engine", "warp"), ("fit", True), ("split", "all"),
     ("intensity", None), ("image_views", None), ("image_views", {"blur": 0}), ("image_views", ViewsConfig()),
@@ -85,6 +88,28 @@ def test_what_fits_gets_the_type_of_its_annotation() -> None:
     assert config.options == ("view_weight=0",)
     assert config.image_views.crop_scale == (1.0, 1.0)
     assert from_json(to_json(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("include", "*.png"), ("exclude", "masks"), ("label_column", "grade"), ("options", "view_weight=0"),
+     ("log", "wandb"), ("snapshots", 3)],
+)  # fmt: skip
+def test_one_value_is_a_list_of_one(name: str, value: Any) -> None:
+    settings: list[dict[str, Any]] = [{name: value}, {name: [value]}]
+    alone, listed = (PretrainConfig(source="scans", **given) for given in settings)
+    assert getattr(alone, name) == (value,)
+    assert alone == listed
+
+
+def test_one_text_is_a_list_of_one_for_every_argument() -> None:
+    assert checked("projections", "pca", typing.get_type_hints(icone.embed)["projections"]) == ("pca",)
+    assert checked("projections", "pca", typing.get_type_hints(report)["projections"]) == ["pca"]
+    assert checked("names", "map", typing.get_type_hints(save_figures)["names"]) == ["map"]
+    assert checked("label_fractions", 1, typing.get_type_hints(icone.evaluate)["label_fractions"]) == (1.0,)
+    assert checked("crop", 96, typing.get_type_hints(PretrainConfig)["crop"]) == 96
+    with pytest.raises(InputError, match="projections must be a list of which each is one of"):
+        checked("projections", "pcs", typing.get_type_hints(report)["projections"])
 
 
 @pytest.mark.parametrize("config", [PretrainConfig(source="scans"), Options()])

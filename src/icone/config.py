@@ -247,11 +247,12 @@ class TrainingConfig:
     clip_gradient: float | None = None
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""
     accumulate: int = 1
-    """Batches whose gradients are summed before an optimizer step."""
+    """Batches whose gradients are summed before an optimizer step; at most as many as an epoch has."""
     micro_batch: int | None = None
     """Samples of a batch that pass through the encoder at a time, so that a batch of any size takes the memory of so
-    many. The gradient is that of the whole batch, which costs most methods a second pass (`icone methods`). BatchNorm
-    of the encoder sees one micro-batch at a time, and in the recipe icone reaches back over 16 samples."""
+    many. Where it does not divide --batch-size, micro-batches are of nearly equal size, and none is larger. The
+    gradient is that of the whole batch, which costs most methods a second pass (`icone methods`). BatchNorm of the
+    encoder sees one micro-batch at a time, and in the recipe icone reaches back over 16 samples."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the encoder; auto: bf16 autocast on CUDA, fp32 elsewhere."""
     seed: int = 0

@@ -6,7 +6,7 @@ import difflib
 import errno
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from icone.wording import InUserTerms
@@ -206,3 +206,19 @@ class InterruptedRun(KeyboardInterrupt):
 
     wants_requeue = False
     """Whether a SLURM job asked for it by SIGUSR1, shortly before its time is over."""
+
+
+@contextmanager
+def tell_interruptions(what_is_kept: Callable[[], str | None]) -> Iterator[None]:
+    """Say to whoever interrupts the block what is kept; None: nothing, and the interruption passes as it is.
+
+    An `InterruptedRun` has said so already.
+    """
+    try:
+        yield
+    except InterruptedRun:
+        raise
+    except KeyboardInterrupt as error:
+        if (kept := what_is_kept()) is None:
+            raise
+        raise InterruptedRun(f"interrupted; {kept}") from error

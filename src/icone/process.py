@@ -5,9 +5,14 @@ Importing the package sets nothing.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
 
 EXTENSIONS: list[str] = []
 """Files and modules that `--import` has loaded into this process."""
@@ -79,6 +84,27 @@ def busy_cores(threads: int) -> str | None:
         "another may take many times as long as one: OMP_NUM_THREADS=1 before the command, in Python "
         "torch.set_num_threads(1)"
     )
+
+
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Within the block SIGTERM, by which a cluster stops a job, raises `KeyboardInterrupt` as Ctrl-C does.
+
+    A SIGTERM that is ignored stays so. Outside the main thread signals cannot be caught, and nothing changes.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def is_launched() -> bool:

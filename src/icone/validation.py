@@ -146,7 +146,9 @@ RANGES: dict[str, Rule] = {
 
 
 def check_settings(config: Any, group: str = "") -> None:
-    """Check all fields of a dataclass and give them the types of their annotations (a list becomes a tuple, …).
+    """Check all fields of a dataclass and give them the types of their annotations.
+
+    A list becomes a tuple, and so does a single value where any number of them fits: `include="*.png"`.
 
     `group` is the name under which another dataclass holds this one.
     """
@@ -243,14 +245,24 @@ def _fit(value: Any, arm: Any) -> tuple[bool, Any]:
         return any(value is one or value == one for one in inner if type(one) is type(value)), value
     if origin is tuple:
         return _fit_tuple(value, inner)
-    if origin is not None:  # Sequence[…], Collection[…]: not a text, whose letters would be taken one by one
-        return isinstance(value, origin) and not isinstance(value, (str, bytes)), value
+    if origin is not None and isinstance(value, str):  # Sequence[…]: its letters would be taken one by one
+        return _fit(value, inner[0])[0], [value]
+    if origin is not None:
+        return isinstance(value, origin) and not isinstance(value, bytes), value
     return isinstance(value, arm), value
 
 
 def _fit_tuple(value: Any, inner: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Whether a value is such a tuple, or a list of the same; where any number of values fits, one of them is enough.
+
+    >>> _fit_tuple("*.png", (str, ...)), _fit_tuple(0.2, (float, float))
+    ((True, ('*.png',)), (False, 0.2))
+    """
     if not isinstance(value, (tuple, list)):
-        return False, value
+        if inner[-1] is not Ellipsis:
+            return False, value
+        fits, converted = _fit(value, inner[0])
+        return fits, (converted,) if fits else value
     kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
     if len(kinds) != len(value):
         return False, value

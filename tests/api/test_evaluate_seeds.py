@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import icone
 from icone import evaluate_seeds
 from icone.cli import main
+from icone.config import PretrainConfig
 from icone.errors import InputError
 from icone.run import Run
 from icone.seeds import expand_seeds, group_seeds, seed_folders
@@ -65,7 +68,12 @@ def test_a_seed_that_was_extended_alone_is_not_mixed_with_the_others(
     assert main(["pretrain", *SEEDS, "--epochs", "1", "--seeds", "3", "--out", str(out), "--resume"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"seed-1 was extended alone to {length} epochs, and the others are to have 1" in said
-    assert "--extend --seed N --out ITS_FOLDER" in said
+    assert "Extend each of the others by itself (`icone pretrain --extend` with its --seed and --out)" in said
+    configs = [dataclasses.replace(Run(out / "seed-0").config, seed=seed) for seed in range(2)]
+    with pytest.raises(InputError) as refused:
+        icone.pretrain_many(configs, [out / "seed-0", out / "seed-1"], resume=True)
+    assert "by itself (`icone.pretrain(…, extend=True)` with its seed= and out=)" in str(refused.value)
+    assert "--" not in str(refused.value)
     assert not (out / "seed-2").exists()
     assert main(["evaluate", str(out), "--device", "cpu"]) == 0
     both = f"(seed-0: 1 epoch of 40 samples; seed-1: {length} epochs of 40 samples)"
@@ -73,6 +81,27 @@ def test_a_seed_that_was_extended_alone_is_not_mixed_with_the_others(
     assert main(["report", str(out), "--projections", "pca", "--no-thumbnails"]) == 0
     assert both in " ".join(capsys.readouterr().out.split())
     assert both in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_settings_of_one_seed_repeat_it_alone(tmp_path: Path) -> None:
+    out, again = tmp_path / "points", tmp_path / "again"
+    assert main(["pretrain", *SEEDS, "--epochs", "1", "--seeds", "3", "--seed", "4", "--out", str(out)]) == 0
+    assert main(["pretrain", "--config", str(out / "seed-5" / "config.toml"), "--out", str(again)]) == 0
+    assert Run(again).config == Run(out / "seed-5").config
+    weights = {path: (path / "encoder.safetensors").read_bytes() for path in (again, *seed_folders(out))}
+    assert [path.name for path in weights if weights[path] == weights[again]] == ["again", "seed-5"]
+    assert "--seeds" not in (out / "seed-5" / "config.toml").read_text()
+
+
+def test_several_runs_in_python_are_called_by_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = PretrainConfig(source="synthetic:gaussians@x40")
+    for configs, outs in (([], []), ([config, config], ["a"])):
+        with pytest.raises(InputError, match=rf"got {len(configs)} configs and {len(outs)} outs"):
+            icone.pretrain_many(configs, outs)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="several processes share one run, and 2 runs were given: train each by"):
+        icone.pretrain_many([config, config], ["a", "b"])
 
 
 def test_finished_seeds_of_other_settings_or_samples_are_not_passed_over(

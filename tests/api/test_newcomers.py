@@ -198,8 +198,11 @@ def test_the_axes_of_every_array_can_be_said(tmp_path: Path) -> None:
 
 def test_a_loaded_encoder_says_what_it_takes(run: Run) -> None:
     encoder = icone.load_encoder(run)
-    with pytest.raises(InputError, match=r"3 channels along axis 1, got the shape \(8, 16, 16, 3\).*moveaxis"):
-        encoder(IMAGES)
+    told = r"3 channels along axis 1, \(B, 3, H, W\), got the shape \(8, 16, 16, 3\).*moveaxis.*movedim"
+    for given in (IMAGES, torch.from_numpy(IMAGES)):
+        with pytest.raises(InputError, match=told):
+            encoder(given)
+    torch.testing.assert_close(encoder(np.moveaxis(IMAGES, -1, 1)), encoder(torch.from_numpy(IMAGES).movedim(-1, 1)))
     with pytest.raises(InputError, match=r"got the shape \(3, 16, 16\); one sample becomes such a batch by sample\["):
         encoder(IMAGES[0].transpose(2, 0, 1))
     with pytest.raises(InputError, match=r"got the type str: icone\.embed and icone\.predict take paths"):
@@ -225,9 +228,25 @@ def test_a_single_sample_is_embedded_and_predicted_in_the_same_ways(
     for command in (["predict", str(tmp_path / "tuned")], ["embed", str(run.folder)]):
         assert main([*command, files[1], "--device", "cpu"]) == 0
         assert "wrote 1 " in capsys.readouterr().out
-    assert pd.read_csv(tmp_path / "tuned" / "predictions-1.csv")["path"].tolist() == [files[1]]
+    predictions = pd.read_csv(tmp_path / "tuned" / "predictions-1.csv")
+    assert (predictions["path"].tolist(), predictions["id"].tolist()) == ([files[1]], ["1.png"])
     assert main(["pretrain", files[1]]) == 2
     assert "is one file" in capsys.readouterr().err
+
+
+def test_the_id_of_one_file_is_its_name_however_it_is_typed(
+    run: Run, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the path as typed: the same file had as many ids as there are ways to write it."""
+    folder = Path(files[1]).parent
+    monkeypatch.chdir(folder)
+    in_folder = icone.embed(run, folder, device="cpu", console=quiet()).set_index("id")
+    for typed in ("1.png", "./1.png", f"../{folder.name}/1.png", files[1], Path(files[1])):
+        table = icone.embed(run, typed, labels={"1.png": "b"}, device="cpu", console=quiet())
+        assert (table["id"].tolist(), table["label"].tolist()) == (["1.png"], ["b"])
+        np.testing.assert_allclose(table["f0"], in_folder.loc[["1.png"], "f0"], atol=1e-5)
+    listed = icone.embed(run, ["./1.png", files[3]], device="cpu", console=quiet())
+    assert listed["id"].tolist() == ["./1.png", files[3]]  # of a list they are as written
 
 
 def flipped(sample: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ def short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_of(**settings: Any) -> Plan:
     config = PretrainConfig(**{**POINTS, "batch_size": AUTO_BATCH, **settings})
-    return make_plan(config, DataShape.of(load_data(config).train), CPU, build_parts)
+    shape = DataShape.of(load_data(config).train)
+    return make_plan(config, shape, CPU, build_parts, in_memory=shape.nbytes)
 
 
 def test_a_plan_takes_steps_and_leaves_random_states() -> None:
@@ -97,6 +98,36 @@ def test_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no way to train" in found.sentences()[0]
     with pytest.raises(InputError, match=r"no way to train fits.*size="):
         found.apply(PretrainConfig(**POINTS))
+
+
+def test_samples_in_main_memory_are_told_and_leave_less_for_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU they were 0, and a plan gave a step the memory that the samples would take."""
+    monkeypatch.setattr(planning, "free_bytes", lambda: 3 * 10**9)
+    settings = {**POINTS, "epochs": 1, "batch_size": 4}
+    samples = 40 * 2 * 4
+    assert icone.plan(**settings)["samples"] == samples
+    assert icone.plan(**settings)["free"] == 3 * 10**9
+    config = PretrainConfig(**settings)
+    shape = DataShape.of(load_data(config).train)._replace(samples=10**8)
+    costs(10**9, monkeypatch)
+    before, after = (make_plan(config, shape, CPU, build_parts, in_memory=x) for x in (None, 8 * 10**8))
+    assert (before.samples, before.free) == (0, 10**9)  # more than half of what is free: they are read while it trains
+    assert any("not kept" in note for note in before.notes)
+    assert (after.samples, after.free) == (8 * 10**8, 18 * 10**8)
+    read_anew = icone.plan(**settings, memory_gb=0)
+    assert read_anew["samples"] == 0
+    assert any("not kept" in note for note in read_anew["notes"])
+    made: list[Plan] = []
+
+    def watched(*args: Any, **given: Any) -> Plan:
+        made.append(make_plan(*args, **given))
+        return made[-1]
+
+    monkeypatch.setattr("icone.api.pretrain.make_plan", watched)
+    icone.pretrain(**settings | {"batch_size": "auto"}, out=tmp_path / "run")
+    assert (made[0].samples, made[0].free) == (samples, 10**9 + samples)  # they are in memory when it plans
 
 
 def test_long_steps_are_estimated_from_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:

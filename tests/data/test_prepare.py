@@ -166,10 +166,31 @@ def test_colour_conversions() -> None:
     np.testing.assert_array_equal(to_gray(Sample(rgb[:1])), rgb[:1])
     np.testing.assert_array_equal(to_rgb(Sample(rgb[:1])), rgb[[0, 0, 0]])
     np.testing.assert_array_equal(to_rgb(Sample(rgb)), rgb)
-    with pytest.raises(InputError, match=r"expected 1 channel, got 3 \(channels=.gray. or rgb"):
+    with pytest.raises(InputError, match=r"expected 1 channel along axis 1, .* \(1, 3, 8, 8\) \(channels=.gray. or"):
         plain()(Sample(rgb))
-    with pytest.raises(InputError, match=r"expected 3 channels, got 2$"):
+    with pytest.raises(InputError, match=r"expected 3 channels along axis 1, \(B, 3, H, W\), got .* \(1, 2, 8, 8\)$"):
         to_rgb(Sample(rgb[:2]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "wanted"),
+    [
+        ({"channels": 5}, (2, 8, 8, 5), "(B, 5, H, W)"),
+        ({"colour": "gray"}, (2, 8, 8, 3), "(B, 1, H, W)"),
+        ({"colour": "rgb", "channels": 3}, (2, 8, 8, 1), "(B, 3, H, W)"),
+        ({"spatial_dims": 3, "size": (8, 8, 8), "channels": 2}, (2, 4, 8, 8, 2), "(B, 2, D, H, W)"),
+    ],
+)
+def test_channels_that_are_last_are_told(settings: dict[str, Any], shape: tuple[int, ...], wanted: str) -> None:
+    samples = np.full(shape, 100.0)
+    with pytest.raises(InputError) as refused:
+        plain(**settings).batch(samples)
+    said = str(refused.value)
+    assert f"along axis 1, {wanted}, got the shape {shape}: where the channels are last, numpy.moveaxis" in said
+    assert plain(**settings).batch(np.moveaxis(samples, -1, 1)).shape[1] == plain(**settings).channels
+    with pytest.raises(InputError, match="got the shape") as refused:
+        plain(**settings).batch(np.full((2, 7, *shape[2:-1], 9), 100.0))
+    assert "last" not in str(refused.value)
 
 
 def test_wrong_dimensions() -> None:

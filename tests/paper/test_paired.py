@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import balanced_accuracy_score
 
+import icone
 from icone.errors import InputError
+from icone.paper.measure import _tested
 from icone.paper.paired import paired_difference
 from icone.paper.results_page import fill
 
@@ -93,3 +96,34 @@ def test_memory_that_did_not_suffice_is_told(tmp_path: Path) -> None:
     rows = {"method": ["a", "b"], "seed": 0, "status": "done", "gb": [2.5, None], "out_of_memory": [None, 1.0]}
     pd.DataFrame(rows).to_csv(tmp_path / "runs.csv", index=False)
     assert "| b | out of memory |" in fill("<!-- table runs.csv rows=method metrics=gb -->", tmp_path)
+
+
+def test_samples_of_a_group_are_drawn_together() -> None:
+    """Ten copies of every sample say no more than one; without their groups the interval is far too narrow."""
+    copies, samples = 10, 60
+    few = [runs_of(accuracy, samples=samples, seed=seed) for accuracy, seed in ((0.8, 0), (0.7, 1))]
+    many = []
+    for runs in few:
+        labels = " ".join(code for code in runs["test_labels"][0].split() for _ in range(copies))
+        right = ["".join(mark * copies for mark in marks) for marks in runs["right_linear_probe"]]
+        many.append(runs.assign(test_labels=labels, right_linear_probe=right))
+    groups = " ".join(str(i) for i in range(samples) for _ in range(copies))
+    grouped = [runs.assign(test_groups=groups) for runs in many]
+    without = [runs.assign(test_groups=None) for runs in many]
+    pairs = (few, many, grouped, without)
+    alone, apart, together, none = (paired_difference(one, other, "linear_probe") for one, other in pairs)
+    assert alone.value == pytest.approx(apart.value) == pytest.approx(together.value)
+    assert apart.high - apart.low < 0.8 * (alone.high - alone.low) < together.high - together.low
+    assert none == apart
+    with pytest.raises(InputError, match="different samples"):
+        paired_difference(grouped[0], many[1], "linear_probe")
+
+
+def test_a_run_keeps_the_groups_of_its_test_samples(tmp_path: Path) -> None:
+    quick: dict[str, Any] = {"epochs": 1, "probe_every": 0, "features": 8, "device": "cpu"}
+    run = icone.pretrain("synthetic:gaussians@x60", out=tmp_path / "run", **quick)
+    groups = {f"{row:06d}": f"patient {row // 2}" for row in range(60)}
+    plain, grouped = (icone.evaluate(run, groups=given, device="cpu", untrained=False) for given in (None, groups))
+    assert "test_groups" not in _tested(plain)
+    codes = _tested(grouped)["test_groups"].split()
+    assert len(codes) == len(_tested(grouped)["test_labels"].split()) == 2 * len(set(codes))

@@ -22,6 +22,7 @@ from icone.data import Dataset
 from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition, Result, assess, run_probes
+from icone.evaluation.bootstrap import group_codes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
@@ -175,15 +176,18 @@ def _note_lost_labels(run: Run, console: Console) -> None:
 def _tested(probes: dict[str, Result], partition: Partition | None) -> dict[str, dict[str, Any]]:
     """The class of every test sample, as a number, and whether each probe is right about it (1) or not (0).
 
-    Two runs that were tested on the same samples are compared by this (`icone.paper.paired`).
+    Where samples share groups, these are numbers too. Two runs that were tested on the same samples are compared by
+    this (`icone.paper.paired`).
     """
     right = {name: result.right.astype(int) for name, result in probes.items() if isinstance(result, ProbeResult)}
     if partition is None or not right:
         return {}
     codes = np.unique(partition.labels[partition.test], return_inverse=True)[1]
+    groups = group_codes(partition.groups_of(partition.test))
     return {
         "tested": {
             "labels": " ".join(map(str, codes.tolist())),
+            **({} if groups is None else {"groups": " ".join(map(str, groups.tolist()))}),
             "right": {name: "".join(map(str, found.tolist())) for name, found in right.items()},
         }
     }

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from icone.config import FinetuneConfig
 from icone.config_text import to_json
 from icone.data.identity import content_digest, file_digest
 from icone.data.targets import TaskSetting
-from icone.errors import InputError
+from icone.errors import InputError, tell_interruptions
 from icone.evaluation.assessment import Result
 from icone.evaluation.comparison import compare_probes
 from icone.evaluation.features import FrozenEncoder
@@ -99,7 +100,7 @@ def finetune(
             "test_labels": test_labels, "task": None if task == "auto" else task, "data": data,
         }  # fmt: skip
         record = _record(run, config, parts, scratch) | {"given": _given_words(where, official_test, test_fraction)}
-        with Run(folder).locked():
+        with Run(folder).locked(), tell_interruptions(partial(_kept, folder)):
             if _begin(folder, record, resume):
                 return load_classifier(folder, device, encoder=encoder, views=views)
             tuning = Tuning(
@@ -182,6 +183,15 @@ def _begin(folder: Path, record: dict[str, Any], resume: bool) -> bool:
             f"{folder} was begun with another encoder: {record['run']} has been trained since. Choose another --out"
         )
     return (folder / "result.json").is_file() and (folder / WEIGHTS).is_file()
+
+
+def _kept(folder: Path) -> str | None:
+    """What a folder keeps of a fine-tuning that is interrupted between or before its epochs."""
+    if not (folder / "config.json").is_file():
+        return None
+    if any((folder / "state").glob("*.safetensors")):
+        return f"{folder} keeps all epochs that are finished"
+    return f"no epoch is finished, and {folder} keeps the settings alone"
 
 
 class _History:

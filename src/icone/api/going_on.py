@@ -109,6 +109,10 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
         check_free(run.folder)
 
 
+EXTEND_ALONE = "`icone pretrain --extend` with its --seed and --out"
+"""How one of several runs is extended: those that train together are not."""
+
+
 def check_left(run: Run, config: PretrainConfig) -> None:
     """Refuse to leave a run among others as it is, where it was trained in another way than they are to be."""
     extended = bool(run.record.get("extensions", 0))
@@ -116,8 +120,7 @@ def check_left(run: Run, config: PretrainConfig) -> None:
         raise InputError(
             f"{run.folder} was extended alone to {counted(run.epochs, 'epoch')}, and the others are to have "
             f"{config.epochs}: runs of different lengths cannot be compared. Extend each of the others by itself "
-            f"(--extend --seed=N --out=ITS_FOLDER, without --seeds), or move {run.folder} away and give --resume "
-            "again, which trains it anew"
+            f"({EXTEND_ALONE}), or move {run.folder} away and give --resume again, which trains it anew"
         )
     if changes := differences_but_place(run.config, config):
         raise InputError(
@@ -134,7 +137,7 @@ def check_left_samples(run: Run, known: KnownData, config: PretrainConfig, say: 
     if change := compare_instances(told["ids"], digests, known.data.train.ids, known.digests):
         raise InputError(
             f"{run.folder} is finished, and the data has changed since ({change}), so that the others would train on "
-            "other samples: extend every run by itself (--extend, without --seeds), or choose another --out"
+            f"other samples: extend every run by itself ({EXTEND_ALONE}), or choose another --out"
         )
     check_same_labels(run.folder, told, run.config, config, known.data.train, say)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from icone.api.batching import check_micro_batch_size, uneven_micro_batches
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.planning import auto_batch, make_plan, plan_parts
 from icone.api.random_data import DataShape
@@ -41,11 +42,14 @@ def plan(
     A few steps are taken on random samples of the prepared shape, with the real method, encoder and optimizer; at most
     20 s, after the data was looked at. If they do not fit, smaller micro-batches are tried, and last activation
     checkpointing. The dictionary has `fits`, `batch_size`, `flags` (of the way that fits), `seconds` (of all steps),
-    `epochs`, `steps_per_epoch`, `device`, `free` and `samples` (bytes), `notes`, and `trials`: for each way
-    `micro_batch`, `checkpoint_activations`, `fits`, `memory` (bytes), `step_seconds`, and whether it was `measured`.
+    `epochs`, `steps_per_epoch`, `device`, `free` (bytes), `samples` (how many of these the samples will take), `notes`,
+    and `trials`: for each way `micro_batch`, `checkpoint_activations`, `fits`, `memory` (bytes), `step_seconds`, and
+    whether it was `measured`.
     """
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
     config, is_auto = join_settings(settings, described)
+    if not is_auto:
+        check_micro_batch_size(config)
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors(config):
@@ -58,5 +62,7 @@ def plan(
         with console.status("taking steps on random samples"):
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
+    if found.chosen is not None and (uneven := uneven_micro_batches(found.apply(config))):
+        hints.append(uneven)
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
     return Readable(found.to_json(), plan_parts)

@@ -16,6 +16,7 @@ import torch
 from rich.table import Table
 
 from icone import cuda
+from icone.api.batching import check_accumulation
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig
 from icone.data import Data, Loader
@@ -84,7 +85,7 @@ class Plan:
     free: int
     """Bytes that were free on the device, before samples are put there."""
     samples: int
-    """Bytes of the samples that are kept on it."""
+    """Bytes of the samples that are kept on it; 0 where they are read while it trains."""
     epochs: int
     steps_per_epoch: int
     trials: list[Trial]
@@ -190,14 +191,17 @@ def plan_parts(found: dict[str, Any]) -> list[Part]:
     return [plan.table(), *plan.sentences(), *([] if plan.chosen is None else [f"settings: {plan.said}"])]
 
 
-def make_plan(config: PretrainConfig, shape: DataShape, device: torch.device, build: Build) -> Plan:
+def make_plan(
+    config: PretrainConfig, shape: DataShape, device: torch.device, build: Build, in_memory: int | None = None
+) -> Plan:
     """Find the way with the fewest micro-batches that fits, without checkpointing if that is possible.
 
     On a GPU ways are tried until one fits. A CPU has no error to recover from when its memory is out, so that there two
-    small batches are measured, and what would not fit is not tried. Random states are left as they were.
+    small batches are measured, and what would not fit is not tried. Random states are left as they were. `in_memory`
+    are the bytes of the samples that are in main memory already; None: nothing was read yet.
     """
     with kept_random_state(device):
-        return _Planner(config, shape, device, build).plan()
+        return _Planner(config, shape, device, build, in_memory).plan()
 
 
 def auto_batch(shape: DataShape, given: Method | None = None) -> int:
@@ -206,13 +210,18 @@ def auto_batch(shape: DataShape, given: Method | None = None) -> int:
 
 
 class _Planner:
-    def __init__(self, config: PretrainConfig, shape: DataShape, device: torch.device, build: Build) -> None:
+    def __init__(
+        self, config: PretrainConfig, shape: DataShape, device: torch.device, build: Build, in_memory: int | None
+    ) -> None:
         self.config, self.shape, self.device, self.build = config, shape, device, build
         self.deadline: float | None = None
         """Begins to count when the first encoder is built: what that imports, the run imports too."""
-        self.free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
-        self.is_resident = shape.nbytes <= DEVICE_SHARE * self.free
-        self.samples = shape.nbytes if self.is_resident and device.type == "cuda" else 0
+        on_host = free_bytes() + (in_memory or 0)
+        self.free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else on_host
+        most = DEVICE_SHARE * on_host if config.memory_gb is None else config.memory_gb * GB
+        is_kept = shape.nbytes <= most if in_memory is None else shape.nbytes <= in_memory
+        self.is_resident = is_kept and (device.type != "cuda" or shape.nbytes <= DEVICE_SHARE * self.free)
+        self.samples = shape.nbytes if self.is_resident else 0
         self.usable = USABLE * (self.free - self.samples)
         self.notes: list[str] = []
         self.steps_per_epoch = 0
@@ -226,6 +235,11 @@ class _Planner:
             trials.append(self._try(way, expected, can_be_refused=bool(trials)))
             if trials[-1].fits:
                 break
+        if self.config.micro_batch is not None and self.config.micro_batch > self.config.batch_size:  # which was "auto"
+            self.notes.append(
+                f"--micro-batch={self.config.micro_batch} is larger than the batch of "
+                f"{counted(self.config.batch_size, 'sample')}, which is encoded at once"
+            )
         if not self.is_resident:
             self.notes.append("the samples are not kept on the device: to read them may take longer than the steps")
         if self.device.type == "cuda" and self.config.engine != "eager":
@@ -307,13 +321,14 @@ class _Planner:
 
     def _take_steps(self, config: PretrainConfig) -> _Cost:
         device, on_gpu = self.device, self.device.type == "cuda"
-        place = torch.empty(self.samples, dtype=torch.uint8, device=device)  # where the samples of the run will be
+        place = torch.empty(self.samples if on_gpu else 0, dtype=torch.uint8, device=device)  # for those of the run
         before = torch.cuda.memory_reserved(device) if on_gpu else 0
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(device)
         method, views, loader = self.build(config, self.shape.random(device, config.views))
         self.deadline = self.deadline or time.monotonic() + PLAN_SECONDS
         batches = batch_sizes(self.shape.samples, self.config.batch_size, method.smallest_batch)
+        check_accumulation(self.config, len(batches))
         self.steps_per_epoch = math.ceil(len(batches) / config.accumulate)
         step = TrainStep(method.train(), views, config, config.epochs * self.steps_per_epoch, device)
         if config.checkpoint_activations == "on" and (note := step.checkpoint_activations()):

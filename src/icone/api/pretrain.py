@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 
 from icone import cuda
+from icone.api.batching import check_micro_batch_size, uneven_micro_batches
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.going_on import (
     GoingOn,
@@ -37,7 +38,7 @@ from icone.config import PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
-from icone.errors import InputError
+from icone.errors import InputError, tell_interruptions
 from icone.evaluation.live_probe import LiveProbe
 from icone.nn import plain_state_dict
 from icone.outputs import default_folder
@@ -46,7 +47,7 @@ from icone.recipe import RECIPE_VERSION
 from icone.run import Run, free_folder
 from icone.seeds import seeds_command
 from icone.tensor_files import write_tensors
-from icone.terminal import Terminal, say
+from icone.terminal import Terminal, counted, say
 from icone.training import Display, Fit, PlainDisplay, choose_display, fit
 from icone.training.callbacks import Callback, Row, as_callback, build_loggers
 from icone.training.checkpoint import load_book
@@ -88,8 +89,9 @@ def pretrain(
     - `labels`: a CSV, a sequence with one label per sample, or a mapping from ids to labels.
     - `groups`: the group of every sample (patient, well), a sequence or a mapping from ids; no split parts a group.
     - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
-    - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …). With
-      `batch_size="auto"` the run takes batches of 16, as many samples at a time as fit (`icone.plan`).
+    - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …). One
+      value alone may stand for a list: `include="*.png"`. With `batch_size="auto"` the run takes batches of 16, as many
+      samples at a time as fit (`icone.plan`).
 
     What is given as an object cannot be rebuilt from the run folder. The `Run` that is returned remembers it; to resume
     the run, or to use it in another process, give it again. `out` is the run
@@ -121,6 +123,8 @@ def pretrain(
         check_batch_size(config.batch_size, ranks)
         if going_on:
             going_on.changes(load_book(run), config, run)
+        elif not is_auto:
+            check_micro_batch_size(config, ranks)
         with one_reads_first(ranks):
             split = earlier_split(run) if going_on else None
             data = load_training_data(config, console, source, given_labels, groups, split)
@@ -138,6 +142,7 @@ def pretrain(
             if ranks is None or ranks.rank == 0:
                 stack.enter_context(run.locked())
                 check_start(run, resume, extend)  # somebody may have been quicker
+            stack.enter_context(tell_interruptions(partial(_kept, [run])))
             display = stack.enter_context(choose_display(console))
             one = _prepare(run, config, data, parts, display, console, going_on, own_callbacks)
             fit([one])
@@ -162,8 +167,11 @@ def pretrain_many(
     samples or epochs than asked for, as after it was extended alone, is an error before anything is trained. A run that
     fails does not stop the others; its error is raised when they are done.
     """
+    if not configs or len(configs) != len(outs):
+        raise InputError(f"every run has settings and a folder: got {len(configs)} configs and {len(outs)} outs")
     if is_launched() and os.environ["WORLD_SIZE"] != "1":
-        raise InputError("several processes share one run, and --seeds trains several runs: give one of the two")
+        runs_given = counted(len(configs), "run")
+        raise InputError(f"several processes share one run, and {runs_given} were given: train each by itself")
     first, console = configs[0], console or Terminal()
     resume = resume or is_restarted()
     runs = [Run(out) for out in outs]
@@ -174,6 +182,8 @@ def pretrain_many(
         check_start(run, resume and run.exists(), extend=False)
         if run.exists():
             check_left(run, config)
+        else:
+            check_micro_batch_size(config)
         build_loggers(run.folder, config)
     waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
@@ -189,8 +199,9 @@ def pretrain_many(
         if command and waiting:
             changed = any(run.exists() and (run.record.get("extensions") or run.record.get("changes")) for run in runs)
             say(console, _repeat_line(command, bool(changed)))
-        for group in together:
-            _train_together(group, data, resume, console, says_repeat=not command)
+        with tell_interruptions(partial(_kept, runs)):
+            for group in together:
+                _train_together(group, data, resume, console, says_repeat=not command)
     return runs
 
 
@@ -229,7 +240,7 @@ def _prepare(
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
     data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
-    for note in parts.notes:
+    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks)]):
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         tell(f"note: {larger_last_batch(parts.loader)}")
@@ -273,6 +284,12 @@ def _prepare(
     return one
 
 
+def _kept(runs: Sequence[Run]) -> str | None:
+    """What is kept of runs that are interrupted before or after their steps."""
+    begun = [run.folder.as_posix() for run in runs if run.exists()]
+    return f"the last saved state is in {', '.join(begun)}" if begun else None
+
+
 def _repeat_line(command: Sequence[str], has_changed: bool) -> str:
     """The command that repeats training; nothing repeats a run that changed on the way."""
     return f"{'anew' if has_changed else 'repeat':<9} {shlex.join(command)}"
@@ -288,7 +305,8 @@ def _plan(config: PretrainConfig, data: Data, given: Given, device: torch.device
     shape = DataShape.of(data.train)
     with console.status("planning: taking steps on random samples"):
         batched = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
-        return make_plan(batched, shape, device, partial(build_parts, given=given, from_state=True))
+        in_memory = 0 if data.train.images is None else shape.nbytes
+        return make_plan(batched, shape, device, partial(build_parts, given=given, from_state=True), in_memory)
 
 
 def _finish(one: Fit) -> None:

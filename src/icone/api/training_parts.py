@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from icone import cuda
+from icone.api.batching import check_accumulation
 from icone.api.build import (
     NOTHING,
     Given,
@@ -74,6 +75,8 @@ def build_parts(
         ranks=ranks if views.draws_first else None,
         num_views=config.views,
     )
+    if not from_state:
+        check_accumulation(config, len(loader.sizes))
     method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
     if device.type == "cuda":
         cuda.prepare_network(method)

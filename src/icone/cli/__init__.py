@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import importlib
@@ -38,7 +39,7 @@ from icone.errors import (
 )
 from icone.find_runs import NoRun, is_finetuned, is_pretrained, no_run
 from icone.paper.commands import Paper
-from icone.process import configure_process, is_launched, is_silent
+from icone.process import configure_process, is_launched, is_silent, sigterm_interrupts
 from icone.terminal import Terminal, say, standard_streams
 from icone.validation import check_settings
 from icone.wording import command_line
@@ -108,17 +109,20 @@ def _run(words: Sequence[str], errors: Console) -> int:
         if isinstance(command, Pretrain) and command.devices > 1 and not is_launched():
             return command.launch(words, errors)
         console = Terminal(quiet=is_silent())
-        if words[0] in COMPUTING:
-            with console.status("loading PyTorch"):  # seconds, in which nothing else would be seen
-                importlib.import_module("icone.api.pretrain")
-        command.run(console)
+        with contextlib.nullcontext() if is_launched() else sigterm_interrupts():  # torchrun ends its processes itself
+            if words[0] in COMPUTING:
+                with console.status("loading PyTorch"):  # seconds, in which nothing else would be seen
+                    importlib.import_module("icone.api.pretrain")
+            command.run(console)
         return 0
     except InterruptedRun as error:
         if not is_silent():
             say(errors, f"{error}. {_way_on(words)}")
         return 130
     except KeyboardInterrupt:
-        say(errors, "interrupted")
+        if not is_silent():
+            own = not is_launched() or "ICONE_LAUNCHER" in os.environ  # how torchrun was called we do not know
+            say(errors, "interrupted" + (f". Begin again with: {shlex.join(['icone', *words])}" if own else ""))
         return 130
     except Exception as error:  # the last place where a person can be told in a sentence
         if "--debug" in words:

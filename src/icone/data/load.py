@@ -302,7 +302,7 @@ def _check_matches(source: Source, facts: Sequence[Facts], preparation: Preparat
         if dims != preparation.spatial_dims:
             raise InputError(
                 f"{where} has {dims} spatial axes, but the encoder was trained on {preparation.spatial_dims}"
-                f"{source.one_alone}"
+                f"{source.one_alone}{source.one_slice if dims < preparation.spatial_dims else ''}"
             )
         if channels not in accepted:
             counts = " or ".join(str(count) for count in sorted(accepted))

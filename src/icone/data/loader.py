@@ -61,8 +61,6 @@ class Loader:
         count = len(dataset)
         if count < 2:
             raise InputError(f"training needs at least 2 samples, got {count}")
-        if not 1 <= batch_size <= count:
-            raise InputError(f"the batch size must be 1 to {count}, the number of training samples, got {batch_size}")
         self.dataset = dataset
         self.batch_size = batch_size
         self.sizes = batch_sizes(count, batch_size, smallest_batch)
@@ -179,7 +177,9 @@ def batch_sizes(instances: int, batch_size: int, smallest: int) -> list[int]:
     >>> batch_sizes(9, 4, smallest=2), batch_sizes(9, 2, smallest=2)
     ([4, 3, 2], [2, 2, 2, 3])
     """
-    assert smallest <= batch_size <= instances
+    if not 1 <= batch_size <= instances:
+        raise InputError(f"--batch-size must be 1 to {instances}, the number of training samples, got {batch_size}")
+    assert smallest <= batch_size
     whole, rest = divmod(instances, batch_size)
     sizes = [batch_size] * whole
     if not rest:

@@ -239,14 +239,19 @@ class Preparation:
             return (x * weights).sum(dim=1, keepdim=True)
         if self.colour == "rgb" and found == 1:
             return x.expand(-1, 3, *x.shape[2:])
-        expected = f"expected {counted(self.channels, 'channel')}"
-        if self.spatial_dims and x.shape[-1] == self.channels:
-            raise InputError(
-                f"{expected} along axis 1, got the shape {tuple(x.shape)}: where the channels are last, "
-                "numpy.moveaxis(samples, -1, 1) puts them there"
+        raise self._wrong_channels(tuple(x.shape))
+
+    def _wrong_channels(self, shape: tuple[int, ...]) -> InputError:
+        """The sentence about a batch whose axis 1 has another length than the encoder has channels."""
+        wanted = ", ".join(["B", str(self.channels), *"DHW"[3 - self.spatial_dims :]])
+        told = f"expected {counted(self.channels, 'channel')} along axis 1, ({wanted}), got the shape {shape}"
+        if self.spatial_dims and shape[-1] in ({self.channels} if self.colour == "auto" else {1, 3}):
+            return InputError(
+                f"{told}: where the channels are last, numpy.moveaxis(samples, -1, 1), of a tensor "
+                "samples.movedim(-1, 1), puts them there"
             )
-        way_out = " (--channels=gray or rgb converts between 1 and 3)" if self.colour == "auto" else ""
-        raise InputError(f"{expected}, got {found}{way_out}")
+        between = self.colour == "auto" and {shape[1], self.channels} == {1, 3}
+        return InputError(f"{told}{' (--channels=gray or rgb converts between 1 and 3)' if between else ''}")
 
     def resized(self, shape: tuple[int, ...], spacing: tuple[float, ...] | None) -> tuple[int, ...]:
         """The size to resample to before `centre` crops and pads."""

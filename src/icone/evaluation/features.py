@@ -45,6 +45,7 @@ class FrozenEncoder(nn.Module):
     | PNG, JPEG, BMP | (1, H, W) or (3, H, W), transparency laid over black; 16-bit RGBA: (4, H, W) |
     | NumPy | (C, *spatial), see `icone.data.formats.npy.channel_axis` |
 
+    Where the channels are last, `numpy.moveaxis(samples, -1, 1)` puts them first; such a batch is an `InputError`.
     `icone.data.read_sample` reads a file so:
 
     >>> encoder = icone.load_encoder("runs/scans")                           # doctest: +SKIP

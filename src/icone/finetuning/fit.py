@@ -131,7 +131,16 @@ def fit(
             keeper.keep(progress, over=progress.is_over(epochs, config.patience))
             after_epoch(progress.history)
             display.end_epoch(row)
+            if wish.requested:
+                raise _interrupted(len(progress.history))
     return progress
+
+
+def _interrupted(epochs: int) -> KeyboardInterrupt:
+    """What is raised on a wish to stop; before the first finished epoch the caller knows what is kept."""
+    if epochs == 0:
+        return KeyboardInterrupt()
+    return InterruptedRun(f"interrupted after {counted(epochs, 'epoch')}; the state is saved")
 
 
 class _Loop:
@@ -163,7 +172,7 @@ class _Loop:
         self.classifier.train()
         for step, batch in enumerate(self._batches(number)):
             if interrupted():
-                raise InterruptedRun(f"interrupted after {counted(number, 'epoch')}; the state is saved")
+                raise _interrupted(number)
             done = number * self.passes * len(self.loader.sizes) + step
             total += self._step(batch.images, batch.index, done / self.steps) * len(batch.index)
             seen += len(batch.index)

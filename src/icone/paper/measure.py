@@ -81,10 +81,9 @@ def _tested(result: dict[str, Any]) -> dict[str, str]:
     """Test samples and which of them the probes have right, in the words of `Outcome`; nothing without probes."""
     if "tested" not in result:
         return {}
+    samples = {f"test_{name}": found for name, found in result["tested"].items() if name != "right"}
     right = {f"right_{name}": found for name, found in result["tested"]["right"].items()}
-    return {
-        name: found for name, found in {"test_labels": result["tested"]["labels"], **right}.items() if name in TESTED
-    }
+    return {name: found for name, found in {**samples, **right}.items() if name in TESTED}
 
 
 def _minority_recall(run: Run, per_class: dict[str, float]) -> float | None:

@@ -34,8 +34,8 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     trace: list[Point] = field(default_factory=list)
     tested: dict[str, str] = field(default_factory=dict)
-    """What runs are compared by, sample by sample: `test_labels` holds the class of every test sample, `right_PROBE`
-    whether that probe is right about it (1) or not (0)."""
+    """What runs are compared by, sample by sample: `test_labels` holds the class of every test sample, `test_groups`
+    its group where samples share any, `right_PROBE` whether that probe is right about it (1) or not (0)."""
     seconds: float = 0.0
     """Wall clock of training and measuring, over all executions of the run; runs that train side by side share it."""
     train_seconds: float = 0.0

@@ -12,6 +12,7 @@ import pandas as pd
 from icone.errors import InputError
 from icone.evaluation.bootstrap import DRAWS, SEED, percentiles
 from icone.evaluation.inputs import FloatArray
+from icone.evaluation.paired_bootstrap import Predictions, score_difference
 
 SURE = 1.96
 """Standard errors of a 95 % interval."""
@@ -45,7 +46,8 @@ def paired_difference(runs: pd.DataFrame, others: pd.DataFrame, probe: str) -> P
 
     r and o are 1 where the probe is right. The interval is a bootstrap: seeds are drawn with replacement, and test
     samples within their class (Efron and Tibshirani 1993). Few seeds make it too narrow, because three values say
-    little about a spread. `runs` and `others` are rows of `runs.csv`, one run a row.
+    little about a spread. Where test samples share groups (`test_groups`), samples of a group are not drawn apart: the
+    interval is that of `icone.compare`, by draws of signs. `runs` and `others` are rows of `runs.csv`, one run a row.
 
     >>> one = pd.DataFrame({"seed": [0, 1], "test_labels": "0 0 1 1", "right_knn_5": ["1110", "1111"]})
     >>> found = paired_difference(one, one.assign(right_knn_5=["1010", "1011"]), "knn_5")
@@ -56,14 +58,14 @@ def paired_difference(runs: pd.DataFrame, others: pd.DataFrame, probe: str) -> P
     if not seeds:
         raise InputError("the settings have no seed in common, so their runs cannot be paired")
     first, second = (_right(table, seeds, probe) for table in (runs, others))
-    if first.labels != second.labels:
+    if (first.labels, first.groups) != (second.labels, second.groups):
         raise InputError("the runs were tested on different samples, so they cannot be paired")
     labels = np.array(first.labels)
     difference = first.right - second.right
     per_seed = _balanced(difference, labels, np.ones((1, len(labels))))[0]
     return PairedDifference(
         float(per_seed.mean()),
-        *_interval(difference, labels),
+        *(_interval(difference, labels) if first.groups is None else _grouped_interval(first, second)),
         seeds=len(seeds),
         samples=len(labels),
         needed=_needed(per_seed),
@@ -73,8 +75,16 @@ def paired_difference(runs: pd.DataFrame, others: pd.DataFrame, probe: str) -> P
 @dataclass(frozen=True)
 class _Right:
     labels: tuple[int, ...]
+    groups: str | None
+    """The group of every sample, as numbers; None where no two samples share one."""
     right: FloatArray
     """1 where the probe is right, (seeds, samples)."""
+
+    def predictions(self) -> list[Predictions]:
+        """What the probe of every seed says: the class of a sample where it is right, else none."""
+        labels, groups = np.array(self.labels, dtype=str), np.array((self.groups or "").split())
+        answers = (np.where(row > 0, labels, "") for row in self.right)
+        return [Predictions(task="classification", ids=[], labels=labels, groups=groups, predicted=a) for a in answers]
 
 
 def _right(table: pd.DataFrame, seeds: list[int], probe: str) -> _Right:
@@ -83,11 +93,13 @@ def _right(table: pd.DataFrame, seeds: list[int], probe: str) -> _Right:
         raise InputError(f"a setting has several runs of one seed: {len(rows)} runs, {len(seeds)} seeds")
     if rows["test_labels"].isna().any():
         raise InputError("some runs do not tell which test samples are right: they are older than that column")
-    texts = set(rows["test_labels"])
-    if len(texts) > 1:
+    groups = rows["test_groups"].astype(object) if "test_groups" in rows else pd.Series([None] * len(rows))
+    tested = set(zip(rows["test_labels"], groups.where(groups.notna(), None), strict=True))
+    if len(tested) > 1:
         raise InputError("the seeds of a setting were tested on different samples, so they cannot be paired")
-    labels = tuple(int(code) for code in str(texts.pop()).split())
-    return _Right(labels, np.array([[float(mark) for mark in text] for text in rows[f"right_{probe}"]]))
+    codes, of_groups = tested.pop()
+    labels = tuple(int(code) for code in str(codes).split())
+    return _Right(labels, of_groups, np.array([[float(mark) for mark in text] for text in rows[f"right_{probe}"]]))
 
 
 def _balanced(difference: FloatArray, labels: npt.NDArray[np.int64], counts: FloatArray) -> FloatArray:
@@ -109,6 +121,11 @@ def _interval(difference: FloatArray, labels: npt.NDArray[np.int64]) -> tuple[fl
         counts[:, here] = rng.multinomial(len(here), np.full(len(here), 1 / len(here)), size=DRAWS)
     drawn = rng.multinomial(len(difference), np.full(len(difference), 1 / len(difference)), size=DRAWS)
     return percentiles((_balanced(difference, labels, counts) * drawn).sum(axis=1) / len(difference))
+
+
+def _grouped_interval(first: _Right, second: _Right) -> tuple[float, float]:
+    found = score_difference(first.predictions(), second.predictions(), paired_seeds=True)
+    return found.low, found.high
 
 
 def _needed(per_seed: FloatArray) -> int | None:

@@ -41,6 +41,7 @@ COLUMNS: dict[str, str] = {
     "finished": "category",
     "notes": "category",
     "test_labels": "category",
+    "test_groups": "category",
     "right_linear_probe": "category",
     "right_knn_5": "category",
     "metric": "category",
@@ -53,7 +54,7 @@ _FROM_CONFIG = (
     "source", "subset", "imbalance", "method", "batch_size", "views", "epochs", "lr", "encoder", "width", "recipe",
     "seed",
 )  # fmt: skip
-TESTED = ("test_labels", "right_linear_probe", "right_knn_5")
+TESTED = ("test_labels", "test_groups", "right_linear_probe", "right_knn_5")
 """Of `Outcome.tested`: what runs are compared by, sample by sample."""
 _SINCE_2: dict[str, Any] = {"steps": 0, "step_seconds": 0.0, "sample": None, "together": 1, "processes": 1}
 """What older outcomes do not tell."""

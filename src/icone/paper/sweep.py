@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import shlex
-import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import NamedTuple
 
 from rich.console import Console
@@ -30,6 +27,7 @@ from icone.paper.outcome import SweepHalted
 from icone.paper.spec import MADE_UP, Cell, RunSpec
 from icone.paper.store import Store
 from icone.paper.time_limit import TimeLimit
+from icone.process import sigterm_interrupts
 from icone.terminal import counted
 
 WORTH_A_TRIAL = 600.0
@@ -102,7 +100,7 @@ def sweep(
     expected = announce(plan, names, options, store, console, device, together, max_minutes)
     limit.expected.update(expected)
     total = len(tasks) + sum(before.values())
-    with _signals(), LiveView(console, total, before, store.folder / "runs", expected) as view:
+    with sigterm_interrupts(), LiveView(console, total, before, store.folder / "runs", expected) as view:
 
         def observe(event: Event) -> None:
             limit.learn(event)
@@ -265,17 +263,3 @@ def _unusable_sources(configs: Sequence[PretrainConfig]) -> Unusable:
 
 def _say(console: Console, text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """A cluster's SIGTERM stops a sweep as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    former = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)

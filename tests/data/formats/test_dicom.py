@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pydicom
@@ -10,8 +11,9 @@ import pytest
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
+import icone
 from icone.config import DataConfig
-from icone.data import open_source
+from icone.data import open_source, read_sample
 from icone.data.formats.registry import quiet_readers
 from icone.errors import InputError
 
@@ -233,3 +235,53 @@ def test_truncated_slice(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"cannot read .*scan"):
         open_source(str(tmp_path), DataConfig()).read(0)
+
+
+@pytest.mark.parametrize("suffix", [".dcm", ""])
+def test_one_file_is_its_image_or_the_volume_of_its_frames(tmp_path: Path, suffix: str) -> None:
+    """They were refused in lists and tables, where folders of the same files are read."""
+    slices = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for path, pixels in zip(slices, VOLUME, strict=False):
+        write_slice(path, pixels, SeriesInstanceUID=generate_uid())
+    source = open_source(list(map(str, slices)), DataConfig())
+    assert (source.spatial_dims, source.ids) == (2, tuple(map(str, slices)))
+    for position, path in enumerate(slices):
+        np.testing.assert_array_equal(source.read(position).array, VOLUME[position][None].astype(np.float32))
+        assert source.paths[position] == path
+    table = tmp_path / "table.csv"
+    table.write_text(f"path,label\na{suffix},x\nb{suffix},y\n")
+    assert open_source(str(table), DataConfig()).read(1).array.shape == (1, 4, 6)
+    frames = tmp_path / f"frames{suffix}"
+    write_slice(frames, VOLUME[0], NumberOfFrames=1)
+    movie = pydicom.dcmread(frames)
+    movie.NumberOfFrames, movie.PixelData = len(VOLUME), VOLUME.tobytes()
+    movie.save_as(frames)
+    source = open_source([str(frames)], DataConfig())
+    assert source.spatial_dims == 3
+    np.testing.assert_array_equal(source.read(0).array, VOLUME[None].astype(np.float32))
+    if suffix:
+        assert read_sample(slices[0]).array.shape == (1, 4, 6)
+        assert read_sample(frames).array.shape == (1, 5, 4, 6)
+
+
+def test_one_file_is_embedded_as_in_its_folder(tmp_path: Path) -> None:
+    for number, pixels in enumerate(VOLUME):
+        write_slice(tmp_path / "rays" / f"{number}.dcm", pixels, SeriesInstanceUID=generate_uid())
+        write_series(tmp_path / "scans" / str(number), generate_uid())
+    settings: dict[str, Any] = {
+        "epochs": 1,
+        "probe_every": 0,
+        "device": "cpu",
+        "cache": "off",
+        "size": 16,
+        "width": 0.125,
+    }
+    rays = icone.pretrain(tmp_path / "rays", encoder="test_vit", out=tmp_path / "2d", **settings | {"width": 1.0})
+    whole, alone = (icone.embed(rays, data) for data in (tmp_path / "rays", tmp_path / "rays" / "2.dcm"))
+    features = whole.filter(regex=r"^f\d").columns
+    expected = whole[whole["path"].str.endswith("2.dcm")][features].to_numpy()
+    np.testing.assert_allclose(alone[features].to_numpy(), expected, atol=1e-5)
+    scans = icone.pretrain(tmp_path / "scans", encoder="resnet10_3d", out=tmp_path / "3d", **settings)
+    with pytest.raises(InputError, match=r"2 spatial axes, but .* on 3; one file .* give the folder of the series"):
+        icone.embed(scans, tmp_path / "scans" / "0" / "1.dcm")
+    assert len(icone.embed(scans, tmp_path / "scans" / "0")) == 1

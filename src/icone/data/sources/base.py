@@ -87,6 +87,8 @@ class Source(ABC):
     """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
     one_alone: ClassVar[str] = ""
     """What errors about the shape of the samples say of sources whose whole may be one sample; begins with "; "."""
+    one_slice: str = ""
+    """What errors about images in the place of volumes say of sources whose samples may be slices; begins with "; "."""
     chunk: int = 16
     """Samples that a thread reads in one go, where there are many of them."""
     is_sampled: ClassVar[bool] = False

@@ -153,15 +153,25 @@ def _size(path: Path) -> int:
         return -1
 
 
-def open_paths(paths: Sequence[str | os.PathLike[str]], axes: str | None = None) -> FilesSource:
-    """A list of files (or folders of one DICOM series each) as a data set; the ids are the paths as written."""
+def open_paths(
+    paths: Sequence[str | os.PathLike[str]], axes: str | None = None, *, by_name: bool = False
+) -> FilesSource:
+    """A list of files (or folders of one DICOM series each) as a data set.
+
+    The ids are the paths as written, or if `by_name` the names of the files.
+
+    A DICOM file that is named by itself is one image, or the volume of its frames.
+    """
     samples: dict[str, FoundSample] = {}
     for path in paths:
-        name = printable(os.fspath(path))
+        name = printable(Path(path).name if by_name else os.fspath(path))
         if name in samples:
             raise InputError(f"the list of {len(paths)} paths names {name} twice")
         samples[name] = find_sample(user_path(Path(path)))
-    return FilesSource(f"the list of {counted(len(samples), 'file')}", samples, axes=axes)
+    source = FilesSource(f"the list of {counted(len(samples), 'file')}", samples, axes=axes)
+    if any(sample.format.is_series and sample.path.is_file() for sample in samples.values()):
+        source.one_slice = "; one file of a DICOM series is a slice: give the folder of the series"
+    return source
 
 
 def _nothing_found(folder: Path, patterns: Patterns | None) -> str:
@@ -219,9 +229,10 @@ def _look(samples: list[FoundSample]) -> int | str:
 def read_sample(path: str | Path) -> Sample:
     """One image or volume, read as training reads it: `Sample(array, spacing, is_colour)`.
 
-    `path` is a file, or a folder with the slices of one DICOM series. `array` is (C, *spatial) in the file's own
-    units: NIfTI is turned to the closest right-anterior-superior axes, (C, X, Y, Z); a DICOM series is
-    (1, slices, rows, columns). `spacing` is in millimetres along these axes, or None where the file does not say it.
+    `path` is a file, or a folder with the slices of one DICOM series; a DICOM file by itself is an image, or the volume
+    of its frames. `array` is (C, *spatial) in the file's own units: NIfTI is turned to the closest
+    right-anterior-superior axes, (C, X, Y, Z); a DICOM series is (1, slices, rows, columns). `spacing` is in
+    millimetres along these axes, or None where the file does not say it.
     """
     path = user_path(path)
     if path.is_dir():
@@ -233,10 +244,8 @@ def read_sample(path: str | Path) -> Sample:
         with quiet_readers():
             return source.read(0)
     known = FORMATS.get(suffix_of(path.name))
-    if known is None or known.read is None or known.is_series:
-        is_part = known is not None and known.is_series
-        way_out = "give the folder of its series" if is_part else f"known: {', '.join(sample_suffixes())}"
-        raise InputError(f"cannot read {path} as one sample; {way_out}")
+    if known is None or known.read is None:
+        raise InputError(f"cannot read {path} as one sample; known: {', '.join(sample_suffixes())}")
     known.check_installed()
     with quiet_readers():
         return checked(file_sample(known, path).read, str(path))

@@ -73,7 +73,10 @@ class MissingFile(InputError):
 
 
 def find_sample(path: Path) -> FoundSample:
-    """The sample that a path is: a file, a folder with one series of DICOM slices, or a Zarr store with one image."""
+    """The sample that a path is: a file, a folder with one series of DICOM slices, or a Zarr store with one image.
+
+    A single DICOM file is the image that it holds, or the volume of its frames.
+    """
     if path.is_dir():
         found = list(find_samples(path).samples.values())
         if len(found) != 1 or not (found[0].format.is_series or found[0].format.is_folder):
@@ -82,13 +85,9 @@ def find_sample(path: Path) -> FoundSample:
     if not path.exists():
         raise MissingFile(f"there is no file {path}{meant_path(path) or '; check the path'}")
     known = format_of(path)
-    if known is None or known.is_series:
-        way_out = (
-            "give the folder of its series"
-            if known
-            else f"files that can be read end with {', '.join(sample_suffixes())}"
-        )
-        raise InputError(f"cannot read {path} as one sample; {way_out}")
+    if known is None:
+        suffixes = ", ".join(sample_suffixes())
+        raise InputError(f"cannot read {path} as one sample; files that can be read end with {suffixes}")
     return file_sample(known, path)
 
 

@@ -60,6 +60,10 @@ def open_source(data: Any, config: DataConfig, labels: Any = None, groups: Any =
     return source
 
 
+class OneFile(list[Any]):
+    """The path of one image or volume, as the list of it; its id is the name of the file, as it is in a folder."""
+
+
 def one_sample(data: Any) -> Any:
     """A file with one image or volume, or a PIL image, as the list of it; all other data as it is.
 
@@ -70,7 +74,7 @@ def one_sample(data: Any) -> Any:
     if not isinstance(data, PATH):
         return data
     path = user_path(os.fspath(data))
-    return data if path.suffix.lower() in (*SUFFIXES, *TABLES) or not path.is_file() else [data]
+    return data if path.suffix.lower() in (*SUFFIXES, *TABLES) or not path.is_file() else OneFile([data])
 
 
 def check_splits(source: Source, spec: str, flag: str) -> None:
@@ -123,7 +127,7 @@ def _open(data: Any, config: DataConfig) -> Source:
         if other is not None:
             kind = type(data[other]).__name__
             raise InputError(f"entry {other} of the list is of type {kind}, and others are paths: give paths alone")
-        return open_paths(data, config.axes)
+        return open_paths(data, config.axes, by_name=isinstance(data, OneFile))
     if is_dataset(data):
         return SequenceSource(data, config.axes)
     if isinstance(data, Image.Image):

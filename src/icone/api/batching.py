@@ -1,0 +1,54 @@
+"""Whether `--batch-size`, `--micro-batch` and `--accumulate` fit together."""
+
+from __future__ import annotations
+
+from icone.config import PretrainConfig
+from icone.errors import InputError
+from icone.nn.ranks import Ranks
+from icone.terminal import counted, either
+
+
+def check_micro_batch_size(config: PretrainConfig, ranks: Ranks | None = None) -> None:
+    """Refuse micro-batches that are larger than what they are parts of: they would be ignored."""
+    samples, whose = _of_a_process(config, ranks)
+    if config.micro_batch is not None and config.micro_batch > samples:
+        enough = config.micro_batch * (1 if ranks is None else ranks.size)
+        raise InputError(
+            f"--micro-batch={config.micro_batch} is larger than {whose}, of which it is a part: leave --micro-batch "
+            f"out, or give --batch-size={enough} or more"
+        )
+
+
+def check_accumulation(config: PretrainConfig, batches: int) -> None:
+    """Refuse to add up more batches than an epoch has: the learning rate would be that of a step that never comes."""
+    if config.accumulate > batches:
+        raise InputError(
+            f"--accumulate={config.accumulate} adds up more than the {batches} {either(batches, 'batch', 'batches')} "
+            f"that an epoch has with --batch-size={config.batch_size}: give --accumulate={batches} or less"
+        )
+
+
+def uneven_micro_batches(config: PretrainConfig, ranks: Ranks | None = None) -> str:
+    """A sentence on micro-batches that do not divide a batch; nothing where they do.
+
+    >>> print(uneven_micro_batches(PretrainConfig(source="scans", batch_size=16, micro_batch=3)))
+    --micro-batch=3 does not divide --batch-size=16: the encoder takes 6 micro-batches of 2 to 3 samples
+    >>> print(uneven_micro_batches(PretrainConfig(source="scans", batch_size=16, micro_batch=10)))
+    --micro-batch=10 does not divide --batch-size=16: the encoder takes 2 micro-batches of 8 samples
+    """
+    samples, whose = _of_a_process(config, ranks)
+    if config.micro_batch is None or config.micro_batch >= samples or samples % config.micro_batch == 0:
+        return ""
+    passes = -(-samples // config.micro_batch)
+    fewest, most = samples // passes, -(-samples // passes)
+    sizes = counted(most, "sample") if fewest == most else f"{fewest} to {counted(most, 'sample')}"
+    given = f"--micro-batch={config.micro_batch}"
+    return f"{given} does not divide {whose}: the encoder takes {passes} micro-batches of {sizes}"
+
+
+def _of_a_process(config: PretrainConfig, ranks: Ranks | None) -> tuple[int, str]:
+    """How many samples of a batch one process encodes at most, and how a sentence calls them."""
+    if ranks is None or ranks.size == 1:
+        return config.batch_size, f"--batch-size={config.batch_size}"
+    share = -(-config.batch_size // ranks.size)
+    return share, f"the share of one process ({share} of --batch-size={config.batch_size})"

@@ -1,0 +1,92 @@
+"""Batch size, micro-batch and accumulation that do not fit together are refused, or what is done instead is said."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import icone
+from icone.api.batching import check_micro_batch_size, uneven_micro_batches
+from icone.api.pretrain import pretrain_many
+from icone.cli import main
+from icone.config import PretrainConfig
+from icone.errors import InputError
+from icone.nn.ranks import Ranks
+from icone.run import Run
+
+POINTS: dict[str, Any] = {"source": "synthetic:gaussians@x40", "epochs": 1, "probe_every": 0, "device": "cpu"}
+WORDS = ["synthetic:gaussians@x40", "--epochs", "1", "--probe-every", "0", "--device", "cpu", "--batch-size"]
+
+
+def said_by_training(out: Path, **settings: Any) -> str:
+    text = io.StringIO()
+    icone.pretrain(**POINTS | settings, out=out, console=Console(file=text, width=300))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "plan"])
+def test_a_micro_batch_above_the_batch_is_refused(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([verb, *WORDS, "16", "--micro-batch", "32"]) == 2
+    said = capsys.readouterr().err
+    assert "--micro-batch 32 is larger than --batch-size 16" in said
+    assert "leave --micro-batch out, or give --batch-size 32 or more" in said
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="micro_batch=3 is larger than batch_size=2"):
+        pretrain_many([PretrainConfig(**POINTS, batch_size=2, micro_batch=3)], ["run"])
+
+
+def test_a_run_that_began_with_a_micro_batch_above_the_batch_goes_on(
+    tmp_path: Path, stop_after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of earlier versions: the setting did nothing."""
+    settings = {**POINTS, "batch_size": 16, "micro_batch": 32, "out": tmp_path}
+    with monkeypatch.context() as patch:
+        patch.setattr("icone.api.pretrain.check_micro_batch_size", lambda *_: None)
+        stop_after(1)
+        with pytest.raises(icone.errors.InterruptedRun):
+            icone.pretrain(**settings)
+    assert icone.pretrain(**settings, resume=True).finished
+
+
+def test_a_batch_that_is_found_is_told_of_a_larger_micro_batch(tmp_path: Path) -> None:
+    said = said_by_training(tmp_path, batch_size="auto", micro_batch=32)
+    assert "micro_batch=32 is larger than the batch of 16 samples, which is encoded at once" in said
+    assert (Run(tmp_path).config.batch_size, Run(tmp_path).config.micro_batch) == (16, None)
+
+
+def test_micro_batches_that_do_not_divide_a_batch_are_told(tmp_path: Path) -> None:
+    sentence = "micro_batch=10 does not divide batch_size=16: the encoder takes 2 micro-batches of 8 samples"
+    assert sentence in said_by_training(tmp_path, batch_size=16, micro_batch=10)
+    assert sentence in icone.plan(**POINTS, batch_size=16, micro_batch=10)["notes"]
+    assert "does not divide" not in said_by_training(tmp_path / "even", batch_size=16, micro_batch=8)
+
+
+def test_processes_have_a_share_of_the_batch() -> None:
+    ranks = Ranks.__new__(Ranks)
+    ranks.size = 4
+    config = PretrainConfig(**POINTS, batch_size=16, micro_batch=8)
+    with pytest.raises(InputError, match=r"micro_batch=8 is larger than .*\(4 of batch_size=16\).* batch_size=32"):
+        check_micro_batch_size(config, ranks)
+    check_micro_batch_size(config)
+    config = PretrainConfig(**POINTS, batch_size=16, micro_batch=3)
+    assert uneven_micro_batches(config, ranks).endswith("the encoder takes 2 micro-batches of 2 samples")
+
+
+def test_more_batches_than_an_epoch_has_cannot_be_added_up(tmp_path: Path) -> None:
+    for refuse in (icone.plan, lambda **settings: icone.pretrain(**settings, out=tmp_path / "run")):
+        with pytest.raises(InputError, match=r"accumulate=4 adds up more than the 3 batches .* give accumulate=3 or"):
+            refuse(**POINTS, batch_size=16, accumulate=4)
+    assert not (tmp_path / "run").exists()
+    assert "note: accumulate" not in said_by_training(tmp_path / "run", batch_size=16, accumulate=3)
+
+
+def test_a_plan_refuses_a_batch_above_the_samples() -> None:
+    with pytest.raises(InputError, match="batch_size must be 1 to 40, the number of training samples, got 60"):
+        icone.plan(**POINTS, batch_size=60)
