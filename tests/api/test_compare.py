@@ -211,7 +211,7 @@ def test_numbers_that_no_probe_reads_are_told(copy: Callable[[str], Run]) -> Non
 @pytest.mark.parametrize("task", ["classification", "regression", "multilabel"])
 def test_fine_tunings_are_compared_by_what_the_network_says(made: Run, tmp_path: Path, task: Any) -> None:
     ids = made.instances["ids"]
-    labels = {
+    labels: dict[str, list[Any]] = {
         "regression": [float(i % 37) + 0.5 for i in range(240)],
         "multilabel": [["a|b", "b", "a"][i % 3] for i in range(240)],
     }

@@ -67,7 +67,7 @@ def test_seeds_stand_side_by_side_after_their_mean(opened: webdriver.Chrome, see
     assert "effective rank" not in values  # of standardised features it is RankMe
     [*_, heading] = [row for row in table(opened, "#training") if row[0] == ""]
     assert heading == ["", "epoch 1", "epoch 2"]
-    assert ["loss", "2.5 ± 0.7071", "1.5 ± 0.7071"] in table(opened, "#training")
+    assert ["Loss", "2.500 ± 0.7071", "1.500 ± 0.7071"] in table(opened, "#training")
     assert not opened.find_elements(By.CSS_SELECTOR, "#training .plot")
 
 

@@ -17,14 +17,16 @@ function compared({ pairs: found, left_out: leftOut, notes }) {
   return make("article", { class: "card tuned compared" }, make("div", {}, make("h3", { text: "Do they differ?" }), ...shown, ...notes.map((text) => sentence({ class: "note" }, text))));
 }
 function verdictOf(run) {
+  const isFolded = groups.length > MANY_RUNS; // their scores are in the table above
   return make("div", {}, make("h3", {}, ...breakable(run.name)), make("span", { class: "badge", text: run.verdict.state }),
-    make("p", { class: "headline", text: run.verdict.headline }), ...grounds(run));
+    make("p", { class: "headline", text: run.verdict.headline }), ...alarms(run), ...(isFolded ? [make("details", { class: "why" }, make("summary", { text: "Why, and what to do" }), ...grounds(run))] : grounds(run)));
 }
+const alarms = (run) => run.warnings.map((text) => sentence({ class: "warning" }, text));
 // Why the verdict is what it is, and what the reader should know about the data.
 function grounds(run) {
   const { evidence, advice } = run.verdict;
   return [make("ul", { class: "evidence" }, ...evidence.map((text) => sentence({}, text, "li"))), advice ? sentence({}, advice) : null,
-    ...run.warnings.map((text) => sentence({ class: "warning" }, text)), sentence({ class: "note" }, run.note),
+    sentence({ class: "note" }, run.note),
     // What was said of the data already when it was read stands below.
     ...run.label_notes.filter((text) => !run.data.notes.includes(text)).map((text) => sentence({ class: "note" }, text))];
 }
@@ -34,7 +36,7 @@ function verdictOfSeeds(group, own, states) {
   return make("div", {}, make("h3", {}, ...breakable(group.name)),
     ...states.map((state) => make("p", { class: "headline", text: `${count(state)} of ${counted(own.length, "seed")}: ${state}` })),
     group.note ? sentence({ class: "warning" }, `Note: ${group.note}.`) : null,
-    ...own.map((run) => make("details", { class: "seed" }, make("summary", { text: `${run.name.split("/").at(-1)}: ${run.verdict.headline}` }), ...grounds(run).filter(Boolean))));
+    ...own.map((run) => make("details", { class: "seed" }, make("summary", { text: `${run.name.split("/").at(-1)}: ${run.verdict.headline}` }), ...alarms(run), ...grounds(run))));
 }
 // What the rows of the tables are, for readers who do not know their names.
 function explanations() {
