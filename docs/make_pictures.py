@@ -66,7 +66,7 @@ def finetune_seeds(runs: Path, seeds: list[Path]) -> list[Path]:
     """A folder for every share of the labels, with a fine-tuning of each seed; those that are there are read."""
     for name, fraction in FRACTIONS.items():
         for seed in seeds:
-            settings = {"fraction": fraction, "seed": icone.Run(seed).config.seed, "device": "cpu"}
+            settings = {"fraction": fraction, "epochs": 6, "seed": icone.Run(seed).config.seed, "device": "cpu"}
             icone.finetune(seed, out=runs / name / seed.name, resume=True, **settings)
     return [runs / name for name in FRACTIONS]
 

@@ -235,6 +235,19 @@ def test_no_group_of_points_covers_the_others(browser: webdriver.Chrome, few_pag
     assert len(browser.execute_script(first)) == 30
 
 
+def test_axes_of_charts_in_a_row_stand_in_line(browser: webdriver.Chrome, few_page: Path) -> None:
+    open_page(browser, few_page, fresh=False)
+    script = """return [...document.querySelectorAll("#training .chart")].map(c => {
+        const box = c.getBoundingClientRect();
+        return [box.top, c.querySelector(".plot").getBoundingClientRect().bottom, c.querySelector("h3").clientHeight];
+    })"""
+    rows: dict[float, list[tuple[float, float]]] = {}
+    for top, bottom, title in browser.execute_script(script):
+        rows.setdefault(top, []).append((bottom, title))
+    assert any(len({title for _, title in row}) > 1 for row in rows.values())  # some titles take two lines
+    assert all(len({bottom for bottom, _ in row}) == 1 for row in rows.values())
+
+
 def test_texts_do_not_wait_for_the_plotting_library(browser: webdriver.Chrome, few_page: Path, tmp_path: Path) -> None:
     """A page whose library never runs has its texts, tables and pictures; printing draws what is not drawn yet."""
     page = few_page.read_text()

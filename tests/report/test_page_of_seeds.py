@@ -110,6 +110,8 @@ def test_a_phone_keeps_its_screen(opened: webdriver.Chrome) -> None:
     assert opened.execute_script("return document.querySelector('h1').getBoundingClientRect().bottom") < 0
     width = "return document.documentElement.scrollWidth"
     WebDriverWait(opened, 10).until(lambda b: b.execute_script(width) == 390)  # charts follow a little later
+    means = "return [...document.querySelectorAll('.compare td.mean')].map(c => c.getBoundingClientRect().right)"
+    assert max(opened.execute_script(means)) < 390  # untrained and trained, without scrolling
     opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 

@@ -48,6 +48,11 @@ function metricTable(metrics) {
   const columns = ["untrained", "trained"].filter((which) => metrics.some((row) => row[which]));
   return scores(["", ...columns], metrics.map((row) => [row.title, ...columns.map((c) => minus(row[c] ?? "–"))]));
 }
+// A mean with its deviation, which stands below it where there is little room.
+function deviating(text) {
+  const [mean, deviation] = text.split(" ± ");
+  return deviation ? [`${mean} `, make("small", { text: `± ${deviation}` })] : [text];
+}
 // Metrics of all runs, untrained beside trained; of folders of seeds first mean ± standard deviation.
 function comparison() {
   const single = (i) => ({ name: runs[i].name, metrics: runs[i].metrics, kind: "" }), ofSeed = (i) => ({ ...single(i), kind: "seed" });
@@ -61,6 +66,6 @@ function comparison() {
   const first = make("tr", {}, make("td"), ...shown.map((b) => make("th", { scope: "colgroup", colspan: String(b.which.length), class: b.kind }, ...breakable(b.name))));
   const second = make("tr", {}, make("td"), ...shown.flatMap((b) => b.which.map((which) => make("th", { scope: "col", class: `number ${which} ${b.kind}`, text: which }))));
   const rows = titles.map((title) => make("tr", {}, make("th", { scope: "row", text: title }),
-    ...shown.flatMap((b) => b.which.map((which) => make("td", { class: `number ${which} ${b.kind}`, text: cell(b, title, which) })))));
+    ...shown.flatMap((b) => b.which.map((which) => make("td", { class: `number ${which} ${b.kind}` }, ...deviating(cell(b, title, which)))))));
   return make("div", { class: "scroll compare", ...reachable("All metrics of all runs") }, make("table", {}, make("thead", {}, first, second), make("tbody", {}, ...rows)));
 }
