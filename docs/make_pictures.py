@@ -1,11 +1,11 @@
 """Makes the pictures of the report page in docs/pictures.
 
-    python docs/make_readme.py --keep FOLDER
-    python docs/make_pictures.py FOLDER/report.html [--runs RUNS]
+    python docs/make_pictures.py [PAGE] [--runs RUNS]         # about ten minutes on two cores
 
-The first page is that of README.md's example. For the page of several seeds three are trained on generated cells (a few
-minutes on two cores); they stay in the folder that `--runs` names, and are not trained again. A headless Chromium with
-its driver takes the pictures.
+PAGE is that of README.md's example: `python docs/make_readme.py --keep FOLDER` leaves it in FOLDER/report.html. Without
+PAGE that command is run first, and writes its output into README.md. For the page of several seeds three are trained on
+generated cells, and each is fine-tuned with all labels and with a tenth of them; they stay in the folder that `--runs`
+names, and are not trained again. A headless Chromium with its driver takes the pictures.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import argparse
 import base64
 import io
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,13 +27,16 @@ from selenium.webdriver.support.ui import WebDriverWait
 import icone
 from icone.config import PretrainConfig
 
-PICTURES = Path(__file__).parent / "pictures"
+HERE = Path(__file__).parent
+PICTURES = HERE / "pictures"
 SEEDS = 3
 MOST_BYTES = 150_000
 SETTINGS = {
     "source": "synthetic:cells@48x240", "encoder": "resnet10t", "epochs": 10, "batch_size": 8, "lr": 3e-4,
     "test_fraction": 0.4, "probe_every": 2, "device": "cpu",
 }  # fmt: skip
+FRACTIONS = {"all-labels": 1.0, "a-tenth": 0.1}
+"""Fine-tunings of every seed, by the share of the labels that they get."""
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars", "--use-angle=swiftshader")
 CLICK = """
 const field = document.querySelector("input[type=search]");
@@ -40,15 +45,30 @@ field.dispatchEvent(new Event("input"));
 """
 
 
-def make_page(runs: Path) -> Path:
-    """Train what is not there yet; the page of all seeds."""
+def make_example(folder: Path) -> Path:
+    """The page of README.md's example."""
+    subprocess.run([sys.executable, str(HERE / "make_readme.py"), "--keep", str(folder)], check=True)
+    return folder / "report.html"
+
+
+def train_seeds(runs: Path) -> list[Path]:
+    """The folders of the seeds; those that are not there yet are trained."""
     folders = [runs / "cells" / f"seed-{seed}" for seed in range(SEEDS)]
     if not all(icone.Run(folder).exists() for folder in folders):
         icone.pretrain_many([PretrainConfig(**SETTINGS, seed=seed) for seed in range(SEEDS)], folders)
     for folder in folders:
         if icone.Run(folder).result is None:
             icone.evaluate(folder, label_fractions=(0.05, 0.2, 0.5))
-    return icone.report([runs / "cells"], out=runs / "seeds.html", projections=("pca",))
+    return folders
+
+
+def finetune_seeds(runs: Path, seeds: list[Path]) -> list[Path]:
+    """A folder for every share of the labels, with a fine-tuning of each seed; those that are there are read."""
+    for name, fraction in FRACTIONS.items():
+        for seed in seeds:
+            settings = {"fraction": fraction, "epochs": 6, "seed": icone.Run(seed).config.seed, "device": "cpu"}
+            icone.finetune(seed, out=runs / name / seed.name, resume=True, **settings)
+    return [runs / name for name in FRACTIONS]
 
 
 class Camera:
@@ -88,13 +108,19 @@ class Camera:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("page", type=Path, help="the page of one run")
+    parser.add_argument("page", type=Path, nargs="?", help="the page of README.md's example")
     parser.add_argument("--runs", type=Path, help="keep the runs here, or take those that are here")
     given = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        one, seeds = given.page, make_page(given.runs or Path(temporary))
-        camera = Camera(Path(temporary) / "profile")
+        folder = Path(temporary)
+        (example := folder / "example").mkdir()
+        runs = given.runs or folder / "runs"
+        one = given.page or make_example(example)
+        trained = train_seeds(runs)
+        seeds = icone.report([runs / "cells"], out=folder / "seeds.html", projections=("pca",))
+        tuned = icone.report(finetune_seeds(runs, trained), out=folder / "fine-tunings.html")
+        camera = Camera(folder / "profile")
         camera.open(one, 1280, "light")
         camera.take("report", "body", 1010)
         camera.take("report-probes", "#probes", 900)
@@ -102,6 +128,8 @@ def main() -> None:
         camera.take("report-map", "#map", 860)
         camera.open(seeds, 1280, "light")
         camera.take("report-seeds", "#verdict", 780)
+        camera.open(tuned, 1280, "light")
+        camera.take("report-fine-tunings", "#verdict", 780)
         camera.open(one, 390, "dark", phone=True)
         camera.take("report-phone", "body", 844)
         camera.browser.quit()

@@ -70,7 +70,8 @@ def output_of_runs(runs: Sequence[Run], name: str) -> Path:
     """
     groups = group_seeds(runs)
     folder = runs[0].folder if len(runs) == 1 else runs[0].folder.parent
-    if len(runs) == 1 or (len(groups) == 1 and len(runs) == len(seed_folders(folder))):
+    given, seeds = ({path.absolute() for path in paths} for paths in ((r.folder for r in runs), seed_folders(folder)))
+    if len(runs) == 1 or given == seeds:
         return folder / name
     names = [re.sub(r"[/\\]+", "-", group.name).strip("-") for group in groups]
     if len(set(names)) < len(names):

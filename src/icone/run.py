@@ -36,13 +36,16 @@ Read = TypeVar("Read")
 FINISHED_SHARES = "finished_shares.json"
 """Scores of networks that `icone evaluate` has fine-tuned, while others are still to come."""
 
+TESTED = "tested.npz"
+"""What a fine-tuned network says of each test sample."""
+
 EARLIER = "earlier"
 """Folder for the results of trainings that the run has extended."""
 
 OWN_FILES = (
     "config.json", "config.toml", "instances.json", "history.jsonl", "state", "snapshots", "initial.safetensors",
     "encoder.safetensors", "classifier.safetensors", "features.npz", "result.json", EARLIER, "tensorboard", "wandb",
-    "wandb-run", "mlflow-run", ".lock", FINISHED_SHARES,
+    "wandb-run", "mlflow-run", ".lock", FINISHED_SHARES, TESTED,
 )  # fmt: skip
 """Files and folders in a run folder that only the run itself writes."""
 

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from icone.config import PretrainConfig
 from icone.config_text import to_command, to_toml
+from icone.find_runs import is_finetuned
 from icone.run import Run, free_folder
 from icone.terminal import counted
 
 SEED = re.compile(r"seed-(\d+)")
+TUNED_SEED = re.compile(r"seed-\d+-.+")
+"""A fine-tuning of such a run: without `--out`, that of seed-0 is seed-0-finetuned."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +68,33 @@ def group_seeds(runs: Sequence[Run]) -> list[SeedGroup]:
 
     >>> [(group.name, len(group.runs)) for group in group_seeds([Run("a/seed-0"), Run("b"), Run("a/seed-1")])]
     [('a', 2), ('b', 1)]
+
+    Fine-tunings of the runs of such a folder are a group too: seed-0-finetuned and seed-1-finetuned.
     """
     together: dict[Path, list[Run]] = {}
     for run in runs:
-        folder = run.folder.absolute()
-        together.setdefault(folder.parent if SEED.fullmatch(folder.name) else folder, []).append(run)
+        together.setdefault(_whole(run), []).append(run)
     short = [folder.name for folder in together]
     names = short if len(set(short)) == len(short) else [str(folder) for folder in together]
     return [
         SeedGroup(name if len(members) > 1 else run_names(members)[0], tuple(members))
         for name, members in zip(names, together.values(), strict=True)
     ]
+
+
+def _whole(run: Run) -> Path:
+    """The folder of seeds that a run belongs to, or its own; `a/seed-0-grade` belongs to what is called `a-grade`."""
+    folder = run.folder.absolute()
+    if not _is_seed(folder):
+        return folder
+    return folder.parent.with_name(folder.parent.name + re.sub(r"^seed-\d+", "", folder.name))
+
+
+def _is_seed(folder: Path) -> bool:
+    """Whether the name of a folder is that of one seed of several, or of its fine-tuning."""
+    return SEED.fullmatch(folder.name) is not None or (
+        TUNED_SEED.fullmatch(folder.name) is not None and is_finetuned(folder)
+    )
 
 
 def unequal_training(runs: Sequence[Run]) -> str:
@@ -98,5 +117,5 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     (['a/x', 'b/x'], ['scans'], ['scans/seed-0'])
     """
     folders = [run.folder.absolute() for run in runs]
-    short = [f"{f.parent.name}/{f.name}" if SEED.fullmatch(f.name) else f.name for f in folders]
+    short = [f"{f.parent.name}/{f.name}" if _is_seed(f) else f.name for f in folders]
     return short if len(set(short)) == len(short) else [str(run.folder) for run in runs]

@@ -206,3 +206,30 @@ def test_numbers_that_no_probe_reads_are_told(copy: Callable[[str], Run]) -> Non
         change(run, predicted=np.random.default_rng(0).normal(scale=90, size=found["data"]["test"]))
     [pair] = icone.compare(runs)["pairs"]
     assert pair["sentence"].startswith("Neither ")
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "multilabel"])
+def test_fine_tunings_are_compared_by_what_the_network_says(made: Run, tmp_path: Path, task: Any) -> None:
+    ids = made.instances["ids"]
+    labels: dict[str, list[Any]] = {
+        "regression": [float(i % 37) + 0.5 for i in range(240)],
+        "multilabel": [["a|b", "b", "a"][i % 3] for i in range(240)],
+    }
+    given = dict(zip(ids, labels[task], strict=True)) if task in labels else None
+    out = tmp_path / "one"
+    settings: dict[str, Any] = {"labels": given, "epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
+    tuned = icone.finetune(made, out=out, **settings)
+    tested = read_predictions(Run(out), task)
+    assert tested is not None
+    score = {"classification": "balanced_accuracy", "regression": "r2", "multilabel": "auroc"}[task]
+    assert tested.parts()[0] == pytest.approx(tuned.result["fine_tuned"][score])
+    other = Run(shutil.copytree(out, tmp_path / "other"))
+    [pair] = icone.compare([tuned, other])["pairs"]
+    assert pair["difference"] == 0
+    what = {"classification": "balanced accuracy", "regression": "R²", "multilabel": "the mean AUROC"}[task]
+    assert f" of {what} (95 % interval" in pair["sentence"] or pair["sentence"].startswith("Neither")
+    with pytest.raises(InputError, match="compare each kind by itself"):
+        icone.compare([made, other])
+    (other.folder / "tested.npz").unlink()
+    [why] = icone.compare([tuned, other])["left_out"]
+    assert why.startswith("other is not compared: its folder, of an earlier version, does not hold")

@@ -81,7 +81,7 @@ def test_every_draw_is_a_fine_tuning(run: Run, tmp_path: Path, capsys: pytest.Ca
     assert every["interval"] is None
     assert not (run.folder / FINISHED_SHARES).exists()
     shown = run_content(run, name="run", projections=("pca",), thumbnails=False)["label_efficiency"]
-    name = "fine-tuning, balanced accuracy (%)"
+    name = "Fine-tuning, balanced accuracy (%)"
     curves = {curve["encoder"]: curve["points"] for curve in shown["curves"] if curve["probe"] == name}
     assert curves.keys() == {"fine-tuned", "from scratch", "linear probe"}
     assert curves["fine-tuned"] == [few, every]

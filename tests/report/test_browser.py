@@ -7,6 +7,7 @@ import csv
 import itertools
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,14 +208,63 @@ def test_colour_by_label_cluster_density_and_table_columns(browser: webdriver.Ch
     assert sorted(colour_by(browser, "label")) == ["class 0", "class 1", "class 2"]
     assert sorted(colour_by(browser, "cluster")) == ["cluster 1", "cluster 2", "cluster 3"]
     assert sorted(colour_by(browser, "side")) == ["left", "right"]
-    points = "return document.querySelector('.map-plot').data.map(t => t.customdata?.length)"
-    assert browser.execute_script(points) == [10, 20, None]  # left, right, and the marks of the neighbours
+    colours = browser.execute_script("return document.querySelector('.map-plot').data[0].marker.color")
+    assert sorted(Counter(colours).values()) == [10, 20]  # left and right
     for number in ("density", "weight"):
         assert colour_by(browser, number) == []
         values = browser.execute_script("return document.querySelector('.map-plot').data[0].marker.color")
         assert len(set(values)) > 20
     Select(browser.find_element(By.CSS_SELECTOR, 'select[aria-label="map"]')).select_by_visible_text("t-SNE")
     assert console(browser) == []
+
+
+def test_no_group_of_points_covers_the_others(browser: webdriver.Chrome, few_page: Path) -> None:
+    """Points are drawn in a mixed order, whatever their order in the data; a group can be hidden."""
+    open_page(browser, few_page, fresh=False)
+    colour_by(browser, "side")  # the first 10 of 30 are on the left
+    first = "return document.querySelector('.map-plot').data[0].customdata"
+    drawn = browser.execute_script(first)
+    assert sorted(drawn) == list(range(30))
+    assert {point < 10 for point in drawn[:10]} == {point < 10 for point in drawn[-10:]} == {True, False}
+    left = browser.find_element(By.CSS_SELECTOR, ".legend button")
+    left.send_keys(Keys.ENTER)
+    assert sorted(browser.execute_script(first)) == list(range(10, 30))
+    again = browser.switch_to.active_element  # the keyboard stays where it was
+    assert ("left" in again.text, again.get_attribute("aria-pressed")) == (True, "false")
+    again.send_keys(Keys.ENTER)
+    assert len(browser.execute_script(first)) == 30
+
+
+def test_axes_of_charts_in_a_row_stand_in_line(browser: webdriver.Chrome, few_page: Path) -> None:
+    open_page(browser, few_page, fresh=False)
+    script = """return [...document.querySelectorAll("#training .chart")].map(c => {
+        const box = c.getBoundingClientRect();
+        return [box.top, c.querySelector(".plot").getBoundingClientRect().bottom, c.querySelector("h3").clientHeight];
+    })"""
+    rows: dict[float, list[tuple[float, float]]] = {}
+    for top, bottom, title in browser.execute_script(script):
+        rows.setdefault(top, []).append((bottom, title))
+    assert any(len({title for _, title in row}) > 1 for row in rows.values())  # some titles take two lines
+    assert all(len({bottom for bottom, _ in row}) == 1 for row in rows.values())
+
+
+def test_texts_do_not_wait_for_the_plotting_library(browser: webdriver.Chrome, few_page: Path, tmp_path: Path) -> None:
+    """A page whose library never runs has its texts, tables and pictures; printing draws what is not drawn yet."""
+    page = few_page.read_text()
+    assert page.index('<script id="plotly"') > page.index("showVerdicts();")
+    cut = page.replace('addEventListener("DOMContentLoaded", showCharts);', "")
+    assert cut != page
+    policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+    (tmp_path / "cut.html").write_text(policy.sub("", cut))
+    browser.get((tmp_path / "cut.html").as_uri())
+    for section in ("verdict .card", "read figure", "gallery .row", "probes table", "provenance pre"):
+        assert browser.find_elements(By.CSS_SELECTOR, f"#{section}"), section
+    assert browser.execute_script("return window.Plotly") is None
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    plots = "return [...document.querySelectorAll('.plot, .map-plot')].map(p => Boolean(p.data))"
+    found = browser.execute_script(plots)
+    assert len(found) > 5
+    assert all(found)
 
 
 STATES: dict[str, dict[str, str]] = {
@@ -246,6 +296,9 @@ def test_only_what_has_learned_is_green(
             assert card.value_of_css_property("border-left-color").replace("rgb(", "rgba(").rstrip(")") in (
                 STATES[state][theme].removesuffix(", 1)"), STATES[state][theme].rstrip(")"),
             )  # fmt: skip
+            grounds = card.find_element(By.CSS_SELECTOR, "details.why")  # of five runs they are folded up
+            assert grounds.get_attribute("open") is None
+            grounds.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
             assert [item.text for item in card.find_elements(By.TAG_NAME, "li")] == ["<b>one</b>.", "Two."]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert "a few samples" in text_of(browser, "#training .help")  # these histories do not say how many

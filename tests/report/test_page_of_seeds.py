@@ -67,7 +67,7 @@ def test_seeds_stand_side_by_side_after_their_mean(opened: webdriver.Chrome, see
     assert "effective rank" not in values  # of standardised features it is RankMe
     [*_, heading] = [row for row in table(opened, "#training") if row[0] == ""]
     assert heading == ["", "epoch 1", "epoch 2"]
-    assert ["loss", "2.5 ± 0.7071", "1.5 ± 0.7071"] in table(opened, "#training")
+    assert ["Loss", "2.500 ± 0.7071", "1.500 ± 0.7071"] in table(opened, "#training")
     assert not opened.find_elements(By.CSS_SELECTOR, "#training .plot")
 
 
@@ -110,6 +110,8 @@ def test_a_phone_keeps_its_screen(opened: webdriver.Chrome) -> None:
     assert opened.execute_script("return document.querySelector('h1').getBoundingClientRect().bottom") < 0
     width = "return document.documentElement.scrollWidth"
     WebDriverWait(opened, 10).until(lambda b: b.execute_script(width) == 390)  # charts follow a little later
+    means = "return [...document.querySelectorAll('.compare td.mean')].map(c => c.getBoundingClientRect().right)"
+    assert max(opened.execute_script(means)) < 390  # untrained and trained, without scrolling
     opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 

@@ -1,4 +1,4 @@
-"""`icone.compare`: whether runs differ in the score of their main probe, in a sentence for every run but the best."""
+"""`icone.compare`: whether runs, or fine-tunings, differ in their main score, in a sentence for all but the best."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icone.api.evaluated import evaluate_command, read_predictions
+from icone.api.evaluated import evaluate_command, finetuned_result, read_predictions
 from icone.api.partition import GEOMETRY_ONLY
+from icone.api.predict import FineTuned
 from icone.api.summaries import PROBES
 from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, Metric
@@ -25,15 +26,21 @@ MAIN_SCORES = {
     "multilabel_probe": "of the mean AUROC (one-vs-rest probe)",
 }  # fmt: skip
 """What a difference of the main score is a difference of."""
+FINETUNED_SCORES = {
+    "linear_probe": "of balanced accuracy", "ridge_probe": "of R²", "multilabel_probe": "of the mean AUROC",
+}  # fmt: skip
+"""The same for the scores of fine-tuned networks."""
 
 
 @check_arguments
-def compare(runs: Sequence[str | Path | Run]) -> Readable:
+def compare(runs: Sequence[str | Path | Run | FineTuned]) -> Readable:
     """Say whether evaluated runs differ in their main score: balanced accuracy of the linear probe, R², or mean AUROC.
 
     `runs` are run folders, or folders of seeds, which count as one. They must have been tested on the same samples with
     the same labels. The best one is compared with every other: the difference, its 95 % interval over the test samples
     (and over seeds), and whether these tell the two apart.
+
+    Folders of `icone.finetune`, or what it returns, are compared in the same way, by the score of the network.
 
     The result is a dictionary, shown as its sentences:
 
@@ -42,10 +49,19 @@ def compare(runs: Sequence[str | Path | Run]) -> Readable:
       more) and `sentence`;
     - `left_out`: a sentence for every run that is not compared, with the reason; `notes`: what else to know.
     """
-    groups = group_seeds([Run.open(run.folder) for run in expand_seeds(list(runs))])
+    found = expand_seeds([one.folder if isinstance(one, FineTuned) else one for one in runs])
+    check_one_kind(found, "compare each kind by itself")
+    groups = group_seeds([run if run.is_finetuned else Run.open(run.folder) for run in found])
     if len(groups) < 2:
         raise InputError("a comparison needs two runs, or two folders of seeds: give another one")
     return Readable(all_in_user_terms(compare_groups(groups)), comparison_parts)
+
+
+def check_one_kind(runs: Sequence[Run], way_out: str) -> None:
+    """Refuse pretrainings beside fine-tunings: their scores are of different things."""
+    tuned = [run for run in runs if run.is_finetuned]
+    if tuned and len(tuned) < len(runs):
+        raise InputError(f"{tuned[0].folder} is a fine-tuning and others are pretrainings: {way_out}")
 
 
 def compare_groups(groups: Sequence[SeedGroup]) -> dict[str, Any]:
@@ -74,14 +90,32 @@ class _Side:
     name: str
     runs: tuple[Run, ...]
     predictions: list[Predictions]
+    labelled: list[int | None]
+    """Samples with labels that each of its probes, or fine-tuned networks, learned from."""
 
     @property
     def score(self) -> float:
         return sum(one.parts()[0] for one in self.predictions) / len(self.predictions)
 
     @property
-    def seeds(self) -> list[int]:
-        return [run.config.seed for run in self.runs]
+    def is_finetuned(self) -> bool:
+        return self.runs[0].is_finetuned
+
+    @property
+    def seeds(self) -> list[tuple[int, ...]]:
+        return [_seeds_of(run) for run in self.runs]
+
+
+def _seeds_of(run: Run) -> tuple[int, ...]:
+    """The seed of a run; of a fine-tuning those of the pretraining and its own."""
+    if not run.is_finetuned:
+        return (run.config.seed,)
+    record = run.read_json("config.json")
+    return record["pretraining"]["seed"], record["settings"]["seed"]
+
+
+def _method_of(run: Run) -> str:
+    return str(run.read_json("config.json")["pretraining"]["method"]) if run.is_finetuned else run.config.method
 
 
 def _sides(groups: Sequence[SeedGroup]) -> tuple[list[_Side], list[str]]:
@@ -102,7 +136,8 @@ def _sides(groups: Sequence[SeedGroup]) -> tuple[list[_Side], list[str]]:
         elif found:
             left_out.append(f"{name} is not compared, because its seeds do not go together: {found[0]}.")
         else:
-            sides.append(_Side(name, group.runs, tested))
+            labelled = [run.read_json("result.json")["data"].get("train") for run in group.runs]
+            sides.append(_Side(name, group.runs, tested, labelled))
     whole = [f"{_joined(names)} {either(len(names), 'is', 'are')} not compared: {why}." for why, names in alone.items()]
     return sides, [*whole, *left_out]
 
@@ -113,7 +148,7 @@ def _joined(names: Sequence[str]) -> str:
 
 def _names(groups: Sequence[SeedGroup]) -> list[str]:
     """The names of the runs, with the method where it tells them apart and the name does not say it."""
-    methods = [group.runs[0].config.method for group in groups]
+    methods = [_method_of(group.runs[0]) for group in groups]
     tells = len(set(methods)) > 1
     return [
         f"{group.name} ({method})" if tells and method not in group.name else group.name
@@ -122,22 +157,33 @@ def _names(groups: Sequence[SeedGroup]) -> list[str]:
 
 
 def _read(group: SeedGroup) -> list[Predictions] | str:
-    """What the probes of all runs say, or why one of them has none."""
+    """What the probes, or the fine-tuned networks, of all runs say, or why one of them has none."""
     found = []
     for run in group.runs:
-        if run.result is None:
-            raise InputError(f"{run.folder} {run.why_no_result}: run `{evaluate_command(run)}` first")
-        result = run.read_json("result.json")  # settings are flags in it
-        task = result["data"].get("task", "classification")
-        if PROBES[task] not in result["trained"]:
-            why: str = result["data"]["note"]  # there are no labels, or a supervised method was taught them
-            return why.replace(GEOMETRY_ONLY, "").rstrip(".")
-        tested = read_predictions(run, task)
-        if tested is None:
-            again = f"evaluate again to compare (`{evaluate_command(run)}`, with the same labels)"
-            return f"the evaluation does not hold what the probe says about each test sample; {again}"
+        tested = _read_finetuned(run) if run.is_finetuned else _read_evaluated(run)
+        if isinstance(tested, str):
+            return tested
         found.append(tested)
     return found
+
+
+def _read_evaluated(run: Run) -> Predictions | str:
+    if run.result is None:
+        raise InputError(f"{run.folder} {run.why_no_result}: run `{evaluate_command(run)}` first")
+    result = run.read_json("result.json")  # settings are flags in it
+    task = result["data"].get("task", "classification")
+    if PROBES[task] not in result["trained"]:
+        why: str = result["data"]["note"]  # there are no labels, or a supervised method was taught them
+        return why.replace(GEOMETRY_ONLY, "").rstrip(".")
+    again = f"evaluate again to compare (`{evaluate_command(run)}`, with the same labels)"
+    unknown = f"the evaluation does not hold what the probe says about each test sample; {again}"
+    return read_predictions(run, task) or unknown
+
+
+def _read_finetuned(run: Run) -> Predictions | str:
+    task = finetuned_result(run)["data"]["task"]
+    unknown = "its folder, of an earlier version, does not hold what the network says about each test sample"
+    return read_predictions(run, task) or f"{unknown}; fine-tune again to compare"
 
 
 def why_not_the_same(first: Predictions, second: Predictions) -> str:
@@ -161,6 +207,7 @@ def why_not_the_same(first: Predictions, second: Predictions) -> str:
 
 def _pair(best: _Side, other: _Side, metric: Metric) -> dict[str, Any]:
     found = score_difference(best.predictions, other.predictions, paired_seeds=_are_paired(best, other))
+    score = (FINETUNED_SCORES if best.is_finetuned else MAIN_SCORES)[metric.name]
     return {
         "first": best.name,
         "second": other.name,
@@ -170,7 +217,7 @@ def _pair(best: _Side, other: _Side, metric: Metric) -> dict[str, Any]:
         "samples": found.samples,
         "runs": list(found.runs),
         "ahead": found.is_ahead,
-        "sentence": _sentence(best.name, other.name, found, metric),
+        "sentence": _sentence(best.name, other.name, found, metric, score),
     }
 
 
@@ -178,9 +225,8 @@ def _are_paired(best: _Side, other: _Side) -> bool:
     return len(best.seeds) > 1 and best.seeds == other.seeds
 
 
-def _sentence(first: str, second: str, found: ScoreDifference, metric: Metric) -> str:
+def _sentence(first: str, second: str, found: ScoreDifference, metric: Metric, score: str) -> str:
     """Who is ahead, by how much, and whether the test samples tell."""
-    score = MAIN_SCORES[metric.name]
     tests = counted(found.samples, "test sample")
     if metric.score == "r2" and found.scores[0] <= 0:
         return f"Neither {first} nor {second} reads more of the numbers than their mean says (R² is not above 0)."
@@ -202,9 +248,8 @@ def _seeds(runs: tuple[int, int]) -> str:
 
 
 def _number(value: float, metric: Metric) -> str:
-    """A number as tables write it, with a minus sign in place of a hyphen, and none before a zero."""
-    text = metric.text(value)
-    return (text if float(text) else metric.text(0.0)).replace("-", "−")
+    """A number as tables write it, with a minus sign in place of a hyphen."""
+    return metric.text(value).replace("-", "−")
 
 
 def _notes(sides: Sequence[_Side]) -> list[str]:
@@ -215,10 +260,11 @@ def _notes(sides: Sequence[_Side]) -> list[str]:
             "the interval is that of the test samples alone, and another seed may give another order; folders that "
             "hold several seeds (seed-0, seed-1, …) are compared over seeds too"
         )
-    labels = {(run.result or {})["data"].get("train") for side in sides for run in side.runs}
+    labels = {count for side in sides for count in side.labelled if count is not None}
     if len(labels) > 1:
         counts = " to ".join(f"{count:,}" for count in (min(labels), max(labels)))
-        notes.append(f"their probes learned from different numbers of labelled samples, {counts}")
+        who = "they" if sides[0].is_finetuned else "their probes"
+        notes.append(f"{who} learned from different numbers of labelled samples, {counts}")
     if (groups := len(set(sides[0].predictions[0].groups) - {""})) and groups < len(sides[0].predictions[0].ids):
         notes.append(f"samples of a group count together: the test samples are of {counted(groups, 'group')}")
     if len(sides) > 2:

@@ -18,6 +18,7 @@ from torch import nn
 
 from icone.api.build import check_given, check_known, given_objects, memory_errors
 from icone.api.embed import load_encoder
+from icone.api.evaluated import write_tested
 from icone.api.evaluation_data import GivenData, changed_settings, read_evaluation_data
 from icone.api.predict import WEIGHTS, FineTuned, load_classifier, read_record
 from icone.api.summaries import NETWORKS
@@ -76,6 +77,7 @@ def finetune(
     The folder (by default that of the run with `-finetuned` behind its name) holds config.json, history.jsonl,
     classifier.safetensors and result.json: the scores of the fine-tuned network, of the linear probe of the encoder
     before, trained with the same labels, and, with `scratch`, of the same network fine-tuned from random weights.
+    tested.npz holds what the fine-tuned network says of each test sample, for `icone.compare`.
     `resume` goes on after an interruption; a folder that is finished is read as it is.
     """
     check_known(settings, FinetuneConfig)
@@ -214,6 +216,7 @@ def _train(tuning: Tuning, frozen: FrozenEncoder, folder: Path, scratch: bool) -
     if scratch:
         tuned["from_scratch"] = tuning.tune("from_scratch", tuning.encoder("from_scratch"))
     found |= {name: one.result for name, one in tuned.items()}
+    write_tested(folder, tuning.samples, tuning.parts.partition, found["fine_tuned"])
     partition = tuning.partition
     test_labels, groups = partition.labels[partition.test].tolist(), partition.groups_of(partition.test)
     others = {

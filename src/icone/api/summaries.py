@@ -63,23 +63,31 @@ def finetune_parts(result: dict[str, Any]) -> list[Part]:
     ]  # fmt: skip
 
 
-def finetune_sentences(result: dict[str, Any]) -> list[str]:
-    """Whether fine-tuning is better than what stands beside it, a sentence each."""
-    metric = METRICS[PROBES[result["data"]["task"]]]
-    score, unit = TITLES[metric.name].removesuffix(" (%)"), " points" if metric.percent else ""
-    sentences = []
+def finetune_states(result: dict[str, Any]) -> dict[str, str]:
+    """Whether fine-tuning is better than what stands beside it, by the name of that in `comparison`."""
+    states = {}
     for name, found in result["comparison"].items():
         other = {"probe": "the linear probe", "from_scratch": "the same network from scratch"}[name]
         if max(found["before"], found["after"]) < found.get("floor", -math.inf):
-            sentences.append(f"Neither fine-tuned nor {other} is better than the mean of the training labels.")
+            states[name] = f"Neither fine-tuned nor {other} is better than the mean of the training labels"
             continue
         is_better = found["difference"] >= NOTICEABLE and found["low"] > 0
         is_worse = found["difference"] <= -NOTICEABLE and found["high"] < 0
         word = "better than" if is_better else "worse than" if is_worse else "not told apart from"
+        states[name] = f"Fine-tuned is {word} {other}"
+    return states
+
+
+def finetune_sentences(result: dict[str, Any]) -> list[str]:
+    """Whether fine-tuning is better than what stands beside it, and by how much, a sentence each."""
+    metric = METRICS[PROBES[result["data"]["task"]]]
+    score, unit = TITLES[metric.name].removesuffix(" (%)"), " points" if metric.percent else ""
+    sentences = []
+    for name, state in finetune_states(result).items():
+        found = result["comparison"][name]
         value, low, high = (metric.signed(found[key]) for key in ("difference", "low", "high"))
-        sentences.append(
-            f"Fine-tuned is {word} {other}: {score} differs by {value}{unit}, 95 % interval {low} to {high}."
-        )
+        size = f": {score} differs by {value}{unit}, 95 % interval {low} to {high}"
+        sentences.append(f"{state}{'' if state.startswith('Neither') else size}.")
     return sentences
 
 

@@ -115,8 +115,13 @@ class Metric:
         return 100 if self.percent else 1
 
     def text(self, value: float) -> str:
-        """A value as tables write it."""
-        return f"{self.scale * value:.{self.digits}f}"
+        """A value as tables write it; a zero has no sign.
+
+        >>> METRICS["knn_5"].text(0.55), METRICS["knn_5"].text(-0.0001)
+        ('55.0', '0.0')
+        """
+        text = f"{self.scale * value:.{self.digits}f}"
+        return text if float(text) else text.removeprefix("-")
 
     def signed(self, difference: float) -> str:
         """A difference of two values with its sign; one that is written as 0 has none.

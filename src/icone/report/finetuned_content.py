@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from icone.api.evaluated import finetuned_result
 from icone.api.predict import read_record
-from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences, trained_time
+from icone.api.summaries import NETWORKS, PROBES, SCORES, TITLES, finetune_sentences, finetune_states, trained_time
 from icone.config import FinetuneConfig
-from icone.errors import InputError
 from icone.evaluation.metrics import METRICS, metric_value
 from icone.report.content import utc_text
 from icone.report.samples import with_flags
@@ -26,43 +26,49 @@ CURVES = {
 
 def finetuned_content(run: Run, *, name: str) -> dict[str, Any]:
     """The page's data of one folder of `icone finetune`, which must be finished."""
-    if not (run.folder / "result.json").is_file():
-        raise InputError(f"{run.folder} is not finished: give `icone finetune` the same words and --resume first")
-    record, result = read_record(run.folder), with_flags(run.read_json("result.json"))
+    record, result = read_record(run.folder), with_flags(finetuned_result(run))
     data = result["data"]
     return {
         "name": name,
         "sentences": finetune_sentences(result),
-        "networks": [NETWORKS[key] for key in reversed(NETWORKS) if key in result],
+        "states": list(finetune_states(result).values()),
+        "networks": [NETWORKS[key] for key in NETWORKS if key in result],
         "metrics": _metrics(result),
         "note": f"{data['train']} training, {data['val']} validation and {data['test']} test samples; "
         f"{data['note'].removeprefix('probes are ')}.",
         "label_notes": data["notes"],
         "curves": _curves(run, result),
-        "probes": [{"name": NETWORKS[key], **result[key]} for key in reversed(NETWORKS) if key in result],
+        "probes": [{"name": NETWORKS[key], **result[key]} for key in NETWORKS if key in result],
         "provenance": _provenance(run, record, result),
     }
 
 
 def _metrics(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the table: a title, and the text of every network with its interval where there is one."""
-    task, keys = result["data"]["task"], [key for key in reversed(NETWORKS) if key in result]
+    """Rows of the table: a title, and of every network the value, and behind it its interval where there is one."""
+    task, keys = result["data"]["task"], [key for key in NETWORKS if key in result]
     rows = []
     for score in SCORES[task]:
         metric = METRICS[score]
         values = [metric_value({PROBES[task]: result[key]}, metric) for key in keys]
-        texts = ["–" if value is None else metric.text(value) for value in values]
+        texts = [["–" if value is None else metric.text(value)] for value in values]
         if score == PROBES[task]:
-            texts = [text + _interval(result[key], metric.text) for text, key in zip(texts, keys, strict=True)]
+            texts = [[*text, *interval_text(result[key], metric.text)] for text, key in zip(texts, keys, strict=True)]
         rows.append({"title": TITLES[score], "values": texts})
     epochs = [result["training"].get(key) for key in keys]
-    told = ["–" if found is None else f"{found['best_epoch']} of {found['epochs']}" for found in epochs]
+    told = [["–"] if found is None else [f"{found['best_epoch']} of {found['epochs']}"] for found in epochs]
     return [*rows, {"title": "kept epoch", "values": told}]
 
 
-def _interval(found: dict[str, Any], text: Callable[[float], str]) -> str:
-    interval = found.get("interval")
-    return "" if interval is None else f" ({text(interval[0])} – {text(interval[1])})"
+def interval_text(found: dict[str, Any], text: Callable[[float], str]) -> list[str]:
+    """The interval of a score in a list, which is empty where there is none.
+
+    >>> interval_text({"interval": [0.5, 0.75]}, "{:.2f}".format), interval_text({"interval": [-1, 1]}, str)
+    (['0.50 – 0.75'], ['-1 to 1'])
+    """
+    if found.get("interval") is None:
+        return []
+    low, high = map(text, found["interval"])
+    return [f"{low} {'to' if low.startswith('-') else '–'} {high}"]  # beside a minus sign a dash reads like another
 
 
 def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,7 +82,7 @@ def _curves(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
                 "points": [[r["epoch"] + 1, scale * r[key]] for r in rows if r["network"] == network and key in r],
                 "kept": result["training"][network]["best_epoch"],
             }
-            for network in reversed(NETWORKS)
+            for network in NETWORKS
             if network in result["training"]
         ]
         if any(network["points"] for network in networks):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from icone.api.summaries import NETWORKS, TITLES
-from icone.evaluation.metrics import METRICS
+from icone.evaluation.metrics import METRICS, sentence_case
 from icone.terminal import counted
 
 
@@ -47,7 +47,12 @@ def efficiency_content(found: dict[str, Any] | None) -> dict[str, Any] | None:
     if found is None:
         return None
     curves = [
-        {"probe": METRICS[probe].axis, "encoder": encoder, "scale": METRICS[probe].scale, "points": points}
+        {
+            "probe": sentence_case(METRICS[probe].axis),
+            "encoder": encoder,
+            "scale": METRICS[probe].scale,
+            "points": points,
+        }
         for encoder, probes in found["points"].items()
         for probe, points in probes.items()
     ]
@@ -55,10 +60,10 @@ def efficiency_content(found: dict[str, Any] | None) -> dict[str, Any] | None:
     note = f"Mean and 95 % interval over {found['draws']} draws of labels; all labels are one draw."
     notes = {curve["probe"]: note for curve in curves}
     if saved:  # of one probe
-        notes[METRICS[saved["probe"]].axis] = f"{note} {saved['text']}"
+        notes[sentence_case(METRICS[saved["probe"]].axis)] = f"{note} {saved['text']}"
     if tuned := found.get("fine_tuning"):
         metric = METRICS[tuned["metric"]]
-        name = f"fine-tuning, {TITLES[metric.name]}"
+        name = f"Fine-tuning, {TITLES[metric.name]}"
         networks = {NETWORKS[network]: points for network, points in tuned["points"].items()}
         networks[NETWORKS["probe"]] = found["points"]["trained"][metric.name]
         curves += [{"probe": name, "encoder": n, "scale": metric.scale, "points": p} for n, p in networks.items()]

@@ -28,7 +28,7 @@ from rich.status import Status
 from rich.text import Text
 
 from icone.api.build import memory_errors
-from icone.api.compare import compare_groups, comparison_parts
+from icone.api.compare import check_one_kind, compare_groups, comparison_parts
 from icone.api.evaluate import evaluate
 from icone.api.predict import FineTuned
 from icone.api.run_data import check_moved, open_run_data
@@ -42,6 +42,7 @@ from icone.outputs import output_of_runs
 from icone.readable import show
 from icone.report.content import DrawnMemory, run_content, utc_text
 from icone.report.finetuned_content import finetuned_content
+from icone.report.finetuned_table import side_by_side, unequal_finetuning
 from icone.report.samples import with_flags
 from icone.run import Run, refuse_own_file
 from icone.seeds import SeedGroup, expand_seeds, group_seeds, run_names, unequal_training
@@ -97,8 +98,9 @@ def report(
     target = output_of_runs(found, "report.html") if out is None else Path(out)
     check_target(target)
     refuse_own_file(target)
+    check_one_kind(found, "give each kind its own page")
     if tuned:
-        return _write_finetuned(tuned, len(found), target)
+        return _write_finetuned(tuned, target, console)
     contents = []
     memory: DrawnMemory = {}
     for run, name in zip(opened, run_names(opened), strict=True):
@@ -118,20 +120,33 @@ def report(
         contents.append(content)
     groups = group_seeds(opened)
     grouped = group_content(groups, opened)
+    return _write(contents, target, groups=grouped, compared=_compared(groups, grouped, console))
+
+
+def _write_finetuned(tuned: Sequence[Run], target: Path, console: Console) -> Path:
+    contents = [finetuned_content(run, name=name) for run, name in zip(tuned, run_names(tuned), strict=True)]
+    groups = group_seeds(tuned)
+    grouped = [
+        {"name": g.name, "runs": [tuned.index(run) for run in g.runs], "note": unequal_finetuning(g.runs)}
+        for g in groups
+    ]
+    more = {"kind": "fine-tuning", "groups": grouped, "tables": side_by_side(groups) if len(tuned) > 1 else []}
+    return _write(contents, target, **more, compared=_compared(groups, grouped, console))
+
+
+def _compared(
+    groups: Sequence[SeedGroup], grouped: Sequence[dict[str, Any]], console: Console
+) -> dict[str, Any] | None:
+    """Whether groups differ, which is said on the terminal too, after what is wrong with a group."""
     for group in grouped:
         if group["note"]:
             say(console, f"note: {group['name']}: {group['note']}")
-    compared = compare_groups(groups) if len(groups) > 1 else None
-    if compared is not None:
-        show(console, comparison_parts(compared))
-    return _write(contents, target, groups=grouped, compared=with_flags(compared))
-
-
-def _write_finetuned(tuned: Sequence[Run], given: int, target: Path) -> Path:
-    if len(tuned) < given:
-        raise InputError(f"{tuned[0].folder} is a fine-tuning and others are pretrainings: give each kind its own page")
-    contents = [finetuned_content(run, name=name) for run, name in zip(tuned, run_names(tuned), strict=True)]
-    return _write(contents, target, kind="fine-tuning")
+    if len(groups) == 1:
+        return None
+    compared = compare_groups(groups)
+    show(console, comparison_parts(compared))
+    found: dict[str, Any] = with_flags(compared)
+    return found
 
 
 def _write(contents: Sequence[dict[str, Any]], target: Path, **more: Any) -> Path:

@@ -14,7 +14,8 @@ const TILES = 60; // pictures of matches that are listed
 const FIRST = 6; // near-duplicate pairs and outliers that are shown before all are asked for
 const MATRIX = 40; // classes up to which a confusion matrix can be read
 const MISTAKES = 30; // listed where it cannot
-const WIDE = 48, NARROW = 22; // letters of names side by side that fit half a screen, and a phone
+const WIDE = 58, NARROW = 22; // letters of names side by side that fit half a screen, and a phone
+const MANY_RUNS = 2; // above it the grounds of a verdict are folded up
 const FEW = 3; // points that a chart needs: of fewer there is a table
 const ROUNDING = 1e-6; // of float32 through a network: smaller singular values are noise
 const PER_SHEET = 256;
@@ -99,7 +100,8 @@ const breakable = (text) => String(text).split(/(?<=[_/.-])(?=.)/).flatMap((part
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 // ---- theme ----
-const drawn = []; // every plot: {node, layout} to restyle when the theme changes
+const drawn = []; // every plot, to restyle when the theme changes
+const waiting = []; // what needs the plotting library, in the order of the page
 function theme() { return document.documentElement.dataset.theme; }
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
@@ -114,7 +116,21 @@ function colours() {
   for (const which of ["xaxis", "yaxis"]) for (const [k, v] of Object.entries(axis)) out[`${which}.${k}`] = v;
   return out;
 }
+// The library is most of what a browser has to read: texts and tables are on the screen before it is run.
+function loadPlotly() {
+  if (window.Plotly) return;
+  const script = make("script"), source = find("#plotly");
+  script.textContent = source.textContent;
+  document.head.append(script); // which runs it
+  script.remove();
+}
+// Whether the library is there; if not, something is done when it is.
+function isPlotting(act) {
+  if (!window.Plotly) waiting.push(act);
+  return Boolean(window.Plotly);
+}
 function draw(node, traces, layout, config = {}) {
+  if (!isPlotting(() => draw(node, traces, layout, config))) return null;
   const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), automargin: true };
   const titled = (own) => ({ ...axis, ...own, ...(own?.title ? { title: { font: { size: 12.5 }, standoff: 10, ...own.title } } : {}) });
   const base = {
@@ -136,6 +152,8 @@ dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"))
 // ---- print: paper is white and narrower than the screen ----
 let before = null;
 addEventListener("beforeprint", () => {
+  loadPlotly();
+  while (waiting.length) waiting.shift()();
   const sizes = new Map(drawn.map((plot) => [plot, [plot.clientWidth, plot.clientHeight]]));
   before = theme();
   document.documentElement.dataset.paper = "true";

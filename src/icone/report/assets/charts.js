@@ -52,7 +52,12 @@ function spoken(title, traces, across) {
   const ends = (t) => `${t.title}: ${number(t.y[0])} at ${across} ${number(t.x[0])}, ${number(t.y.at(-1))} at ${across} ${number(t.x.at(-1))}`;
   return [title, ...lines.map(ends)].join(". ");
 }
-const number = (value) => (value === undefined || value === null ? "–" : minus(Number(value.toPrecision(4))));
+// Four digits, or four decimals of what is smaller than 1; what is written as 0 has no sign.
+function number(value) {
+  if (value === undefined || value === null) return "–";
+  if (Number.isInteger(value)) return minus(value);
+  return minus((Math.abs(value) >= 1 ? value.toPrecision(4) : value.toFixed(4)).replace(/^-(0\.0*)$/, "$1"));
+}
 
 // ---- over epochs; of a folder of seeds mean and standard deviation ----
 // [epoch, mean, sd, runs] of the epochs that all runs of a group have.
@@ -78,12 +83,13 @@ function liveSamples() {
   const counts = [...new Set(runs.map((run) => run.live_samples).filter(Boolean))].sort((a, b) => a - b);
   return counts.length ? `${counts.length > 1 ? `${counts[0]} to ` : ""}${counted(counts.at(-1), "sample")}` : "a few samples";
 }
+const capital = (text) => text.replace(/^./, (letter) => letter.toUpperCase());
 // Everything that was written down over epochs: {title, fromZero, terms} with {name, i, points} of every line.
 function quantities() {
   const names = (kind) => [...new Set(runs.flatMap((run) => Object.keys(run.history[kind])))];
   const ofGroups = (kind, name) => groups.map((group, i) => ({ name: group.name, i, points: meanPoints(group.runs.map((r) => runs[r].history[kind][name])) })).filter((l) => l.points.length);
-  const terms = names("terms"), titled = (term) => words(term).replace(/^./, (letter) => letter.toUpperCase());
-  const losses = groups.length > 1 ? terms.map((term) => ({ title: titled(term), lines: ofGroups("terms", term) }))
+  const terms = names("terms");
+  const losses = groups.length > 1 ? terms.map((term) => ({ title: capital(words(term)), lines: ofGroups("terms", term) }))
     : [{ title: "Loss and its terms", keyed: true, lines: terms.map((term, i) => ({ ...ofGroups("terms", term)[0], name: words(term), i })) }];
   const times = (factor, lines) => lines.map((l) => ({ ...l, points: l.points.map(([epoch, mean, sd, count]) => [epoch, factor * mean, factor * sd, count]) }));
   const geometry = runs[0].charts.filter((c) => names("geometry").includes(c.name))
@@ -116,7 +122,7 @@ function epochTable(few) {
   const epochs = [...new Set(few.flatMap((q) => q.lines.flatMap((l) => l.points.map((p) => p[0]))))].sort((a, b) => a - b);
   const text = (point) => (point ? number(point[1]) + (point[3] > 1 ? ` ± ${number(point[2])}` : "") : "–");
   const rows = few.flatMap(({ title, lines, keyed }) => lines.map((l) => [
-    keyed ? l.name : groups.length > 1 ? `${title}: ${l.name}` : title, ...epochs.map((epoch) => text(l.points.find((p) => p[0] === epoch)))]));
+    keyed ? capital(l.name) : groups.length > 1 ? `${title}: ${l.name}` : title, ...epochs.map((epoch) => text(l.points.find((p) => p[0] === epoch)))]));
   return scores(["", ...epochs.map((epoch) => `epoch ${epoch}`)], rows, "What was measured over epochs");
 }
 

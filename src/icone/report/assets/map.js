@@ -2,10 +2,12 @@
 let selection = new Set();
 const panels = [];
 const webgl = (() => { try { return Boolean(document.createElement("canvas").getContext("webgl")); } catch { return false; } })();
-const LASSO = {
-  name: "lasso", title: "Lasso", icon: Plotly.Icons.lasso, attr: "dragmode", val: "drawclosedpath",
-  click: (plot) => Plotly.relayout(plot, { dragmode: LASSO.val }),
-};
+const LASSO = "drawclosedpath";
+const lassoButton = () => ({
+  name: "lasso", title: "Lasso", icon: Plotly.Icons.lasso, attr: "dragmode", val: LASSO, click: (plot) => Plotly.relayout(plot, { dragmode: LASSO }),
+});
+// A fixed order without any pattern: no group of points lies on top of all others because it is drawn last.
+const mixed = (points) => points.map((i) => [Math.imul(i + 1, 2654435761) >>> 0, i]).sort((a, b) => a[0] - b[0]).map((pair) => pair[1]);
 // Whether a point lies in a closed loop: a ray from it crosses the loop an odd number of times.
 function inside(loop, x, y) {
   let odd = false;
@@ -90,19 +92,18 @@ class Panel {
     return [...groups, rest].filter((group) => group.points.length);
   }
   draw() {
+    if (!isPlotting(() => this.draw())) return null;
     const { x, y, note } = this.projection, total = this.run.map.ids.length;
     const size = total > 8000 ? 4 : total > 1500 ? 6 : 8;
     const kind = total > SVG_POINTS && webgl ? "scattergl" : "scatter";
     this.shownGroups = this.groups();
+    this.points = mixed(this.#shown());
     find("#tooltip").hidden = true;
-    const traces = this.shownGroups.map((group) => ({
-      type: kind, mode: "markers", x: group.points.map((i) => x[i]), y: group.points.map((i) => y[i]),
-      customdata: group.points, hoverinfo: "none", showlegend: false, visible: !this.hidden.has(group.name),
-      marker: group.colour
-        ? { color: group.colour, symbol: group.symbol, size, opacity: 0.85 }
-        : { color: this.column.values, colorscale: "Cividis", size, opacity: 0.9, line: { width: 0.5, color: css("--quiet") }, showscale: true, colorbar: { thickness: 12, outlinewidth: 0, len: 0.85, y: 0, yanchor: "bottom" } },
-      selectedpoints: this.#selected(group), unselected: { marker: { opacity: 0.12 } },
-    }));
+    const traces = [{
+      type: kind, mode: "markers", x: this.points.map((i) => x[i]), y: this.points.map((i) => y[i]),
+      customdata: this.points, hoverinfo: "none", showlegend: false, marker: { size, ...this.#look() },
+      selectedpoints: this.#selected(), unselected: { marker: { opacity: 0.12 } },
+    }];
     traces.push({
       type: "scatter", mode: "markers", x: [], y: [], hoverinfo: "skip", showlegend: false,
       marker: { size: size + 9, symbol: "circle-open", color: css("--ink"), line: { width: 2.5 } },
@@ -110,18 +111,25 @@ class Panel {
     this.caption.textContent = `${this.run.name}, ${this.projection.name}, coloured by ${this.column.name}`;
     this.note.textContent = [note, ...this.run.map.notes].filter(Boolean).join(" ");
     this.#drawLegend();
-    const axis = { showgrid: false, zeroline: false, showticklabels: false };
+    const axis = { showgrid: false, zeroline: false, showline: false, showticklabels: false };
     const drawing = draw(this.plot, traces, {
-      dragmode: LASSO.val, hovermode: "closest", hoverdistance: 12, margin: { l: 8, r: 8, t: 8, b: 8 },
+      dragmode: LASSO, hovermode: "closest", hoverdistance: 12, margin: { l: 8, r: 8, t: 8, b: 8 },
       xaxis: axis, yaxis: axis, uirevision: `${this.runSelect.value}/${this.mapSelect.value}`,
       newshape: { line: { color: css("--ink"), width: 1.5, dash: "dot" }, fillcolor: "rgba(128, 128, 128, .15)" },
     }, {
       scrollZoom: true, displayModeBar: true, plotGlPixelRatio: devicePixelRatio,
-      modeBarButtonsToRemove: ["autoScale2d", "select2d", "lasso2d"], modeBarButtonsToAdd: [LASSO],
+      modeBarButtonsToRemove: ["autoScale2d", "select2d", "lasso2d"], modeBarButtonsToAdd: [lassoButton()],
     });
     this.#listen();
     this.#mark();
     return drawing;
+  }
+  // Colours and symbols of the points, by their group or by a number.
+  #look() {
+    const { categories, values } = this.column;
+    if (!categories) return { color: this.points.map((i) => values[i]), colorscale: "Cividis", opacity: 0.9, line: { width: 0.5, color: css("--quiet") }, showscale: true, colorbar: { thickness: 12, outlinewidth: 0, len: 0.85, y: 0, yanchor: "bottom" } };
+    const looks = new Map(this.shownGroups.flatMap((group) => group.points.map((i) => [i, group]))), symbols = new Set(this.shownGroups.map((group) => group.symbol));
+    return { color: this.points.map((i) => looks.get(i).colour), symbol: symbols.size > 1 ? this.points.map((i) => looks.get(i).symbol) : [...symbols][0], opacity: 0.85 };
   }
   #listen() {
     if (this.listening) return;
@@ -152,16 +160,16 @@ class Panel {
   }
   #drawLegend() {
     const groups = this.column.categories ? this.shownGroups : [];
-    this.legend.replaceChildren(...groups.map((group, i) => {
+    this.legend.replaceChildren(...groups.map((group) => {
       const swatch = make("span", { class: "swatch", text: group.glyph, "aria-hidden": "true" });
       swatch.style.color = group.colour;
       const button = make("button", { type: "button", "aria-pressed": String(!this.hidden.has(group.name)) },
-        swatch, make("span", { class: "name", text: group.name }), make("span", { text: grouped(group.points.length) }));
+        swatch, make("span", { class: "name", text: group.name }), make("span", { class: "count", text: `(${grouped(group.points.length)})` }));
       button.addEventListener("click", () => {
         if (!this.hidden.delete(group.name)) this.hidden.add(group.name);
-        const shown = !this.hidden.has(group.name);
-        button.setAttribute("aria-pressed", String(shown));
-        Plotly.restyle(this.plot, { visible: shown }, [i]);
+        const index = groups.indexOf(group);
+        this.draw();
+        this.legend.children[index].focus();
       });
       return button;
     }));
@@ -169,14 +177,12 @@ class Panel {
   #shown() {
     return this.shownGroups.filter((group) => !this.hidden.has(group.name)).flatMap((group) => group.points);
   }
-  #selected(group) {
+  #selected() {
     if (!selection.size) return null;
-    return group.points.flatMap((i, k) => (selection.has(this.run.map.ids[i]) ? [k] : []));
+    return this.points.flatMap((i, k) => (selection.has(this.run.map.ids[i]) ? [k] : []));
   }
   markSelection() {
-    const chosen = this.shownGroups.map((group) => this.#selected(group));
-    const indices = this.shownGroups.map((_, i) => i);
-    Plotly.restyle(this.plot, { selectedpoints: chosen }, indices);
+    if (this.plot.data) Plotly.restyle(this.plot, { selectedpoints: [this.#selected()] }, [0]);
   }
   show(point) {
     this.focus = point;
@@ -187,7 +193,7 @@ class Panel {
     if (!this.plot.data) return;
     const points = this.focus === null ? this.matches.slice(0, LISTED) : [this.focus, ...this.run.map.neighbours[this.focus]];
     const { x, y } = this.projection;
-    Plotly.restyle(this.plot, { x: [points.map((i) => x[i])], y: [points.map((i) => y[i])], "marker.color": css("--ink") }, [this.shownGroups.length]);
+    Plotly.restyle(this.plot, { x: [points.map((i) => x[i])], y: [points.map((i) => y[i])], "marker.color": css("--ink") }, [1]);
   }
   #describe() {
     const searched = this.search.value.trim();

@@ -2,7 +2,8 @@
 const sheetAddresses = new Map(); // decoded once: a blob is cheaper to reuse than a long address
 function sheetAddress(sheet) {
   if (!sheetAddresses.has(sheet)) {
-    const bytes = Uint8Array.from(atob(sheet.slice(sheet.indexOf(",") + 1)), (c) => c.charCodeAt(0));
+    const text = atob(sheet.slice(sheet.indexOf(",") + 1)), bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i); // Uint8Array.from takes ten times as long
     sheetAddresses.set(sheet, URL.createObjectURL(new Blob([bytes], { type: "image/jpeg" })));
   }
   return sheetAddresses.get(sheet);

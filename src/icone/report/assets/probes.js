@@ -5,6 +5,8 @@ const three = (value) => (value === undefined || value === null ? "–" : minus(
 const range = (interval, text) => (interval ? interval.map(text).join(" – ") : "–");
 // What the draws of a bootstrap are of.
 const bootstrapped = (p) => (p.groups ? `${counted(p.groups, "group")} of test samples` : "test samples");
+// The one that is shown in detail: of the networks of a fine-tuning the fine-tuned one, which comes last.
+const mainProbe = (run) => (data.kind ? run.probes.at(-1) : run.probes[0]);
 function showProbes() {
   for (const group of groups) if (group.classes?.length) find("#probes .body").append(groupClasses(group));
   perRun("probes", (run) => [...probesOf(run), labelCharts(run)]);
@@ -57,11 +59,11 @@ function confusions(probe, name) {
 }
 // On the page of fine-tunings the probes are networks.
 function classNetworks(run) {
-  const row = (name, n, text) => [name, n, ...run.probes.map(text)], counts = run.probes[0].samples_per_class;
-  const rows = [...run.probes[0].classes.map((c) => row(c, counts?.[c] ? `${counts[c].train} / ${counts[c].test}` : "", (p) => percent(p.per_class[c]))),
+  const row = (name, n, text) => [name, n, ...run.probes.map(text)], main = mainProbe(run), counts = main.samples_per_class;
+  const rows = [...main.classes.map((c) => row(c, counts?.[c] ? `${counts[c].train} / ${counts[c].test}` : "", (p) => percent(p.per_class[c]))),
     row("all test samples", "", (p) => percent(p.accuracy))];
   return [make("p", { class: "help", text: "Share of the test samples of every class that are right, in percent. The balanced accuracy above is the mean over classes; its interval is by bootstrap over test samples, or over their groups where there are some." }),
-    byClass(["class", "train + val / test", ...run.probes.map((p) => p.name)], rows), ...probeNotes(run), ...confusions(run.probes[0], `the ${run.probes[0].name} network`)];
+    byClass(["class", "train + val / test", ...run.probes.map((p) => p.name)], rows), ...probeNotes(run), ...confusions(main, `the ${main.name} network`)];
 }
 const probeNotes = (run) => run.probes.filter((p) => p.note).map((p) => make("p", { class: "note", text: `${p.name}: ${p.note}` }));
 function confusion(probe, which) {
@@ -90,7 +92,7 @@ function multilabel(run) {
     scores(["label", "have it, train", "have it, test", ...["AUROC", "average precision"].flatMap((s) => which.map((w) => `${s}, ${w}`))], rows, "Scores by label"), ...probeNotes(run)];
 }
 function multilabelNetworks(run) {
-  const first = run.probes[0], rows = [["mean", "", ...run.probes.map((p) => three(p.auroc))],
+  const first = mainProbe(run), rows = [["mean", "", ...run.probes.map((p) => three(p.auroc))],
     ...Object.entries(first.per_label).map(([name, s]) => [name, `${s.train_positives} / ${s.positives}`, ...run.probes.map((p) => three(p.per_label[name]?.auroc))])];
   return [make("p", { class: "help", text: `AUROC of every label, on ${counted(first.samples.test, "test sample")}.` }), scores(["label", "have it, train / test", ...run.probes.map((p) => p.name)], rows, "Scores by label")];
 }
@@ -98,7 +100,7 @@ function regression(run) {
   const named = (p) => p.name.replace(", R²", ""); // which is a column here
   const row = (p, name) => [name, three(p.r2), range(p.interval, three), three(p.spearman), p.mean_absolute_error.toPrecision(3)];
   const rows = run.probes.flatMap((p) => [...(p.untrained ? [row(p.untrained, `${named(p)}, untrained`)] : []), row(p, p.untrained ? `${named(p)}, trained` : named(p))]);
-  const [first] = run.probes, charts = make("div", { class: "charts" });
+  const first = mainProbe(run), charts = make("div", { class: "charts" });
   const { samples } = first, all = [first.untrained, first].filter(Boolean).flatMap((p) => [...p.true, ...p.predicted]), low = Math.min(...all), high = Math.max(...all), ends = [low - (high - low) / 20, high + (high - low) / 20];
   const scatter = (p, which) => chart(charts, `${data.kind ? first.name : "Ridge probe"}${which}: predicted against true`, [
     { type: "scatter", mode: "markers", x: p.true, y: p.predicted, marker: { size: 5, color: COLOURS[0] }, title: "test samples" },

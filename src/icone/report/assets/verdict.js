@@ -17,14 +17,16 @@ function compared({ pairs: found, left_out: leftOut, notes }) {
   return make("article", { class: "card tuned compared" }, make("div", {}, make("h3", { text: "Do they differ?" }), ...shown, ...notes.map((text) => sentence({ class: "note" }, text))));
 }
 function verdictOf(run) {
+  const isFolded = groups.length > MANY_RUNS; // their scores are in the table above
   return make("div", {}, make("h3", {}, ...breakable(run.name)), make("span", { class: "badge", text: run.verdict.state }),
-    make("p", { class: "headline", text: run.verdict.headline }), ...grounds(run));
+    make("p", { class: "headline", text: run.verdict.headline }), ...alarms(run), ...(isFolded ? [make("details", { class: "why" }, make("summary", { text: "Why, and what to do" }), ...grounds(run))] : grounds(run)));
 }
+const alarms = (run) => run.warnings.map((text) => sentence({ class: "warning" }, text));
 // Why the verdict is what it is, and what the reader should know about the data.
 function grounds(run) {
   const { evidence, advice } = run.verdict;
   return [make("ul", { class: "evidence" }, ...evidence.map((text) => sentence({}, text, "li"))), advice ? sentence({}, advice) : null,
-    ...run.warnings.map((text) => sentence({ class: "warning" }, text)), sentence({ class: "note" }, run.note),
+    sentence({ class: "note" }, run.note),
     // What was said of the data already when it was read stands below.
     ...run.label_notes.filter((text) => !run.data.notes.includes(text)).map((text) => sentence({ class: "note" }, text))];
 }
@@ -34,7 +36,7 @@ function verdictOfSeeds(group, own, states) {
   return make("div", {}, make("h3", {}, ...breakable(group.name)),
     ...states.map((state) => make("p", { class: "headline", text: `${count(state)} of ${counted(own.length, "seed")}: ${state}` })),
     group.note ? sentence({ class: "warning" }, `Note: ${group.note}.`) : null,
-    ...own.map((run) => make("details", { class: "seed" }, make("summary", { text: `${run.name.split("/").at(-1)}: ${run.verdict.headline}` }), ...grounds(run).filter(Boolean))));
+    ...own.map((run) => make("details", { class: "seed" }, make("summary", { text: `${run.name.split("/").at(-1)}: ${run.verdict.headline}` }), ...alarms(run), ...grounds(run))));
 }
 // What the rows of the tables are, for readers who do not know their names.
 function explanations() {
@@ -45,6 +47,11 @@ function explanations() {
 function metricTable(metrics) {
   const columns = ["untrained", "trained"].filter((which) => metrics.some((row) => row[which]));
   return scores(["", ...columns], metrics.map((row) => [row.title, ...columns.map((c) => minus(row[c] ?? "–"))]));
+}
+// A mean with its deviation, which stands below it where there is little room.
+function deviating(text) {
+  const [mean, deviation] = text.split(" ± ");
+  return deviation ? [`${mean} `, make("small", { text: `± ${deviation}` })] : [text];
 }
 // Metrics of all runs, untrained beside trained; of folders of seeds first mean ± standard deviation.
 function comparison() {
@@ -59,6 +66,6 @@ function comparison() {
   const first = make("tr", {}, make("td"), ...shown.map((b) => make("th", { scope: "colgroup", colspan: String(b.which.length), class: b.kind }, ...breakable(b.name))));
   const second = make("tr", {}, make("td"), ...shown.flatMap((b) => b.which.map((which) => make("th", { scope: "col", class: `number ${which} ${b.kind}`, text: which }))));
   const rows = titles.map((title) => make("tr", {}, make("th", { scope: "row", text: title }),
-    ...shown.flatMap((b) => b.which.map((which) => make("td", { class: `number ${which} ${b.kind}`, text: cell(b, title, which) })))));
+    ...shown.flatMap((b) => b.which.map((which) => make("td", { class: `number ${which} ${b.kind}` }, ...deviating(cell(b, title, which)))))));
   return make("div", { class: "scroll compare", ...reachable("All metrics of all runs") }, make("table", {}, make("thead", {}, first, second), make("tbody", {}, ...rows)));
 }
