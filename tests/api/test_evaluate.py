@@ -49,7 +49,7 @@ def test_the_untrained_encoder_is_measured_and_compared_by_default(run: Run) -> 
         assert (found["before"], found["after"], found["samples"]) == (before, after, result["data"]["test"])
         assert found["low"] < after - before < found["high"]
     assert result["data"]["view_samples"] == 60
-    assert "saw those images too, without labels" in result["data"]["note"]
+    assert "saw those samples too, without labels" in result["data"]["note"]
 
 
 def test_without_the_untrained_encoder_only_a_collapse_could_be_told(
@@ -65,7 +65,7 @@ def test_without_the_untrained_encoder_only_a_collapse_could_be_told(
 
 def test_the_note_counts_what_pretraining_saw(tmp_path: Path) -> None:
     note = evaluate(pretrain(tmp_path / "run", subset=10), geometry_instances=0)["data"]["note"]
-    assert "saw 10 of those 12 images too, without labels" in note
+    assert "saw 10 of those 12 samples too, without labels" in note
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])

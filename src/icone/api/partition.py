@@ -188,7 +188,7 @@ def _parts(
 
 def _seen(ids: np.ndarray, instances: dict[str, Any]) -> str:
     seen = np.isin(ids, [*instances["ids"], *instances.get("trained_before", ())])
-    return "those images too" if seen.all() else f"{seen.sum()} of those {len(seen)} images too"
+    return "those samples too" if seen.all() else f"{seen.sum()} of those {len(seen)} samples too"
 
 
 def _suggestion(samples: EvaluationData) -> list[str]:
