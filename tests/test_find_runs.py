@@ -76,6 +76,14 @@ def test_the_command_line_names_them(made: Callable[..., Path], words: str, said
     assert said in capsys.readouterr().err.replace("\n", " ")
 
 
+def test_there_is_no_example_where_several_names_are_wrong(made: Callable[..., Path], capsys: Out) -> None:
+    made("runs/b")
+    assert main(["report", "runs/x-1", "runs/x-2"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no run runs/x-1" in said
+    assert "For example" not in said
+
+
 def test_a_run_and_what_was_fine_tuned_from_it_are_told_apart(made: Callable[..., Path], capsys: Out) -> None:
     made("runs/a")
     made("runs/a-finetuned", finetuned_from="runs/a")

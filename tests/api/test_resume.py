@@ -231,7 +231,7 @@ def test_another_configuration_is_refused_by_name(undisturbed: Run, more: dict[s
 def test_a_run_is_not_overwritten(undisturbed: Run) -> None:
     with pytest.raises(InputError, match="already holds a run"):
         pretrain(**POINTS, out=undisturbed.folder, console=quiet())
-    with pytest.raises(InputError, match="nothing to continue"):
+    with pytest.raises(InputError, match="holds no run; leave resume=True out to begin one"):
         pretrain(**POINTS, out=undisturbed.folder / "elsewhere", resume=True, console=quiet())
     with pytest.raises(InputError, match="one of the two"):
         pretrain(**POINTS, out=undisturbed.folder, resume=True, extend=True, console=quiet())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -373,6 +374,7 @@ def test_the_command_line_says_what_is_better(run: Run, tmp_path: Path, capsys: 
     assert "from scratch" in printed
     assert "linear probe" in printed
     assert "icone predict" in printed
+    assert re.search(r"of training, (\d+) epochs? \(fine-tuned\), \1 epochs? \(from scratch\)", printed)
     assert main([*words, "--freeze", "2"]) == 2
     assert "--freeze" in capsys.readouterr().err
     assert finetune_table(json.loads((tmp_path / "out" / "result.json").read_text())).row_count == 3

@@ -103,7 +103,9 @@ def check_start(run: Run, resume: bool, extend: bool) -> None:
             f"--out={shlex.quote(free_folder(run.folder).as_posix())}"
         )
     if (resume or extend) and not run.exists():
-        raise InputError(f"nothing to continue: {run.folder} holds no run (give its folder with --out)")
+        flag = "--extend" if extend else "--resume"
+        way_out = f"leave {flag} out to begin one, or give the folder of another with --out"
+        raise InputError(f"nothing to continue: {run.folder} holds no run; {way_out}")
     check_folder(run.folder)
     if not run.exists():
         check_free(run.folder)

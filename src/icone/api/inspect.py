@@ -70,7 +70,8 @@ def inspection_parts(found: dict[str, Any], plan: str = "icone.plan") -> list[Pa
     """What is said about a data set, a line each, and the notes; `plan` is the call or command that tells the time."""
     summary = Summary(**{field.name: found[field.name] for field in dataclasses.fields(Summary)})
     encoder = f"{found['encoder'].removeprefix(OBJECT)}, {counted(found['features'], 'feature')}"
-    return _parts(summary, encoder, found["device"], f"{plan} measures that of training, and its memory")
+    time = f"{plan}, with the same settings, says how long training takes, and its memory"
+    return _parts(summary, encoder, found["device"], time)
 
 
 def _parts(summary: Summary, encoder: str, device: str, time: str | None = None) -> list[Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,9 @@ def summary_of_many(runs: Sequence[Run]) -> list[str]:
 
 def finetuning_summary(folder: Path, history: Sequence[dict[str, Any]]) -> list[str]:
     """The time of a fine-tuning, of all its networks, and the next commands; its scores are in a table."""
-    time = _line("time", f"{trained_time(history)} of training, {counted(len(history), 'epoch')}")
+    epochs = Counter(row["network"] for row in history)
+    each = ", ".join(f"{counted(count, 'epoch')} ({NETWORKS[network]})" for network, count in epochs.items())
+    time = _line("time", f"{trained_time(history)} of training, {each}")
     return [f"done: {folder}", time, *_next([_icone("report", folder), _icone("predict", folder) + " FOLDER"])]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import importlib
+import itertools
 import os
 import shlex
 import sys
@@ -233,6 +234,9 @@ def _with_run(words: Sequence[str], error: NoRun) -> str:
     """The same command with a run that is there in place of what is none; nothing where there is no run."""
     if error.instead is None:
         return ""
+    named = itertools.takewhile(lambda word: not word.startswith("-"), words[1:])
+    if sum(not Path(word).exists() for word in named) > 1:
+        return ""  # an example would name another that does not exist
     given = [error.folder is not None and Path(word) == error.folder for word in words]
     put = [str(error.instead) if is_given else word for word, is_given in zip(words, given, strict=True)]
     put = put if any(given) else [*put[:1], str(error.instead), *put[1:]]
