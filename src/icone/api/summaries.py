@@ -74,7 +74,7 @@ def finetune_states(result: dict[str, Any]) -> dict[str, str]:
             continue
         is_better = found["difference"] >= NOTICEABLE and found["low"] > 0
         is_worse = found["difference"] <= -NOTICEABLE and found["high"] < 0
-        word = "better than" if is_better else "worse than" if is_worse else "not told apart from"
+        word = "better than" if is_better else "worse than" if is_worse else "not clearly better or worse than"
         states[name] = f"Fine-tuned is {word} {other}"
     return states
 

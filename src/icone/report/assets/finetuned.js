@@ -17,8 +17,9 @@ function showFineTuned() {
     cards.append(make("article", { class: "card tuned" }, make("h3", {}, ...breakable(group.name)), group.note ? sentence({ class: "warning" }, `Note: ${group.note}.`) : null,
       ...(own.length === 1 ? tunedResult(own[0]) : tunedSeeds(own))));
   }
-  find("#training .help").textContent = "The ringed epoch is the one that was kept: the best of the validation samples, or the last where none were held out."
-    + (runs.length > groups.length ? " Of seeds the mean is drawn, and its standard deviation as a band; each seed kept an epoch of its own." : "");
+  const ringed = "The ringed epoch is the one that was kept: the best of the validation samples, or the last where none were held out.";
+  const banded = "Of seeds the mean is drawn, and its standard deviation as a band; each seed kept an epoch of its own.";
+  find("#training .help").textContent = [...(groups.some((group) => group.runs.length === 1) ? [ringed] : []), ...(runs.length > groups.length ? [banded] : [])].join(" ");
   if (groups.length > 1) find("#training .charts").before(key(groups.map((group, i) => curve([], group.name, i))));
   for (const title of new Set(runs.flatMap((run) => run.curves.map((c) => c.title)))) {
     const traces = groups.flatMap((group, i) => tunedTraces(group, i, title));
