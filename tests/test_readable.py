@@ -116,7 +116,7 @@ def test_a_look_or_a_plan_is_told_once_by_the_value_that_shows_itself(capsys: py
     plan = icone.plan("synthetic:gaussians@x60", features=8, epochs=2, device="cpu")
     assert capsys.readouterr().out == ""
     assert "60 points" in repr(found)
-    assert "icone.plan measures" in repr(found)
+    assert "icone.plan, with the same settings, says" in repr(found)
     assert "60 points" in (found._repr_html_() or "")
     assert "settings: batch_size=1" in repr(plan)
     assert "micro-batch" in (plan._repr_html_() or "")

@@ -102,5 +102,5 @@ def test_from_the_command_line_to_the_page(tmp_path: Path, capsys: pytest.Captur
     shown = run_content(run, name="run", projections=("pca",), thumbnails=False)["label_efficiency"]
     assert {curve["encoder"] for curve in shown["curves"]} == {"trained", "untrained"}
     saved = result["label_efficiency"]["saved"]["text"]
-    assert [probe for probe, note in shown["notes"].items() if saved in note] == ["linear probe (%)"]  # not kNN-5
+    assert [probe for probe, note in shown["notes"].items() if saved in note] == ["Linear probe (%)"]  # not kNN-5
     assert main([*words, "2"]) == 2
