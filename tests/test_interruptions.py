@@ -97,7 +97,7 @@ def test_shares_of_labels(
     words += ["--finetune-epochs", "1", "--finetune-draws", "2"]
     stopped_in(where, signal.SIGTERM)
     assert main(words) == 130
-    said = "interrupted: 0 of 3 networks are fine-tuned, and their scores are kept. Go on with: "
+    said = "interrupted: none of 3 networks is fine-tuned yet. Go on with: "
     assert said + " ".join(["icone", *words]) + "\n" in capsys.readouterr().err
 
 

@@ -17,6 +17,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from icone.api import training_parts
 from icone.api.build import make_encoder, make_method, make_views
 from icone.api.pretrain import pretrain
 from icone.api.summaries import pretraining_summary
@@ -24,7 +25,7 @@ from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError
 from icone.evaluation.live_labels import PENALTY, LabelProbe
-from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, plan_probe
+from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, default_interval, plan_probe
 from icone.evaluation.verdict import judge_live
 from icone.report.content import history_columns, live_warnings
 from icone.run import Run
@@ -46,6 +47,24 @@ def quiet() -> Console:
 
 def weights(run: Run) -> dict[str, bytes]:
     return {name: t.numpy().tobytes() for name, t in load_state(run).tensors.items()}
+
+
+def test_without_an_interval_a_gpu_measures_less_often_where_epochs_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cpu = pretrain(**POINTS | {"epochs": 7}, out=tmp_path / "cpu", console=quiet())
+    assert [row["epoch"] for row in on_cpu.history if "geometry" in row] == [0, 5, 6]
+    asked: list[int] = []
+
+    def on_a_gpu(device: torch.device, *, micro_batches: int, flops: float) -> int:
+        asked.append(micro_batches)
+        return default_interval(torch.device("cuda"), micro_batches=micro_batches, flops=flops)
+
+    monkeypatch.setattr(training_parts, "default_interval", on_a_gpu)
+    settings = POINTS | {"epochs": 7, "batch_size": 8, "micro_batch": 2}
+    on_gpu = pretrain(**settings, out=tmp_path / "gpu", console=quiet())
+    assert asked == [20]
+    assert [row["epoch"] for row in on_gpu.history if "geometry" in row] == [0, 6]
 
 
 CELLS: dict[str, Any] = {"source": "synthetic:cells@32x8", "encoder": "resnet10t", "size": 32, "epochs": 2}

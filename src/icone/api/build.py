@@ -309,9 +309,13 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
 
 def _diversity_flops(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> float:
     """What a step can afford for the diversity loss: what its encoder takes, or a little more on a fast device."""
-    passes = 3 * config.batch_size * config.views  # a backward pass takes twice the forward pass
-    own = passes * encoder_flops(encoder, config, (preparation.channels, *preparation.size))
-    return max(own, DIVERSITY_FLOPS[_processor(config)])
+    return max(config.batch_size * sample_flops(encoder, config, preparation), DIVERSITY_FLOPS[_processor(config)])
+
+
+def sample_flops(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> int:
+    """Floating-point operations of the encoder when it trains on all views of one sample."""
+    forward = _forward_flops(encoder, config, (preparation.channels, *preparation.size))
+    return 3 * config.views * forward  # a backward pass takes twice the forward pass
 
 
 def _processor(config: PretrainConfig) -> str:
@@ -323,8 +327,7 @@ _COUNTED: dict[tuple[object, ...], int] = {}
 """Operations of a forward pass, by what determines an encoder that has a name: runs of a sweep count them once."""
 
 
-def encoder_flops(encoder: nn.Module, config: PretrainConfig, shape: tuple[int, ...]) -> int:
-    """Floating-point operations of a forward pass for one sample, counted once for every encoder with a name."""
+def _forward_flops(encoder: nn.Module, config: PretrainConfig, shape: tuple[int, ...]) -> int:
     if is_object(config.encoder):
         return forward_flops(encoder, shape)
     known = (config.encoder, config.norm, config.width, config.features, shape)

@@ -85,7 +85,7 @@ def finetuned_shares(
                     pretrained=run, config=config, samples=samples, parts=parts, given=given, device=device,
                     console=Terminal(quiet=True), display=partial(_InBar, bar, what, console),
                 )  # fmt: skip
-                with _interruptions(f"{number - 1} of {counted(len(plan), 'network')}"):
+                with _interruptions(number - 1, len(plan)):
                     score = float(tuning.tune(network, tuning.encoder(network)).result)
                 finished.keep(config, parts, network, score)
             told = f"{metric.text(score)}{' %' if metric.percent else ''}"
@@ -98,12 +98,14 @@ def finetuned_shares(
 
 
 @contextlib.contextmanager
-def _interruptions(trained: str) -> Iterator[None]:
-    """Say to whoever interrupts the block what is kept."""
+def _interruptions(done: int, planned: int) -> Iterator[None]:
+    """Say to whoever interrupts the block what is kept: finished networks, not epochs as `fit` says."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise InterruptedRun(f"interrupted: {trained} are fine-tuned, and their scores are kept") from error
+        networks = counted(planned, "network")
+        kept = f"{done} of {networks} are fine-tuned, and their scores are kept"
+        raise InterruptedRun(f"interrupted: {kept if done else f'none of {networks} is fine-tuned yet'}") from error
 
 
 class _Finished:

@@ -7,20 +7,12 @@ from typing import NamedTuple
 
 from icone import cuda
 from icone.api.batching import check_accumulation
-from icone.api.build import (
-    NOTHING,
-    Given,
-    autocast_dtype,
-    encoder_flops,
-    make_method,
-    make_training_views,
-    pick_device,
-)
+from icone.api.build import NOTHING, Given, autocast_dtype, make_method, make_training_views, pick_device, sample_flops
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig, is_object
 from icone.config_text import to_json
 from icone.data import Data, Loader
-from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, plan_probe, usual_interval
+from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, default_interval, plan_probe
 from icone.methods import Method
 from icone.nn.ranks import Ranks
 from icone.run import Run
@@ -29,9 +21,6 @@ from icone.training.callbacks import Callback, Snapshots, build_loggers
 from icone.training.context import seed_random_numbers
 from icone.training.distributed import check_micro_batches
 from icone.views import Views
-
-TRAINING_FLOPS = 3
-"""Operations of training on a view, in those of a forward pass: the backward pass has twice as many."""
 
 
 class Parts(NamedTuple):
@@ -106,13 +95,8 @@ def make_callbacks(
     if config.probe_every == 0:
         return loggers
     dataset = parts.loader.dataset
-    every = config.probe_every
-    if every is None:
-        shape = (dataset.preparation.channels, *dataset.preparation.size)
-        flops = TRAINING_FLOPS * encoder_flops(parts.method.encoder, config, shape) * config.views * len(dataset)
-        every = usual_interval(parts.loader.device, passes=len(parts.loader.sizes), flops=flops)
     plan = plan_probe(
-        every=every,
+        every=_probe_interval(config, parts) if config.probe_every is None else config.probe_every,
         epochs=config.epochs,
         available=len(dataset),
         views=config.views,
@@ -123,6 +107,14 @@ def make_callbacks(
         display.note(probe.note)
     alarm = CollapseAlarm(display, stop=config.stop_on_collapse, taught=parts.method.needs_labels)
     return [probe, *loggers, alarm]
+
+
+def _probe_interval(config: PretrainConfig, parts: Parts) -> int:
+    """Epochs from one measurement of the live probe to the next, where the user says nothing."""
+    dataset, loader = parts.loader.dataset, parts.loader
+    flops = len(dataset) * sample_flops(parts.method.encoder, config, dataset.preparation)
+    micro_batches = len(loader.sizes) * config.passes_per_step // config.accumulate
+    return default_interval(loader.device, micro_batches=micro_batches, flops=flops)
 
 
 def step_compiler(config: PretrainConfig, parts: Parts) -> cuda.CompilerProcess | None:

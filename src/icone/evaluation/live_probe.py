@@ -30,10 +30,10 @@ FEWEST_INSTANCES = 16
 VIEWS = 2
 SHARE = 0.025
 """Of the training time that the probe is planned to cost; the promise is 3 %."""
-USUAL_INTERVAL = 5
+DEFAULT_INTERVAL = 5
 """Epochs from one measurement to the next, where the user says nothing."""
-MEASUREMENT_SECONDS, PASS_SECONDS, FLOPS = 0.12, 1.5e-3, 1e14
-"""On an H200: what a measurement takes at least, most of it on the host; what a training pass takes at least; and
+MEASUREMENT_SECONDS, MICRO_BATCH_SECONDS, FLOPS = 0.12, 1.5e-3, 1e14
+"""On an H200: what a measurement takes at least, most of it on the host; what a micro-batch takes at least; and
 floating-point operations in a second at most. Slower GPUs train longer, so that their share is smaller."""
 TRAINING_PASSES = 2
 """What training on a view costs, in forward passes: three on paper, but volumes on two cores came to two."""
@@ -78,21 +78,21 @@ def plan_probe(*, every: int, epochs: int, available: int, views: int, sample_by
     return ProbePlan(every, epochs, max(2, min(MOST_INSTANCES, available, affordable, MEMORY // sample_bytes)))
 
 
-def usual_interval(device: torch.device, *, passes: int, flops: float) -> int:
+def default_interval(device: torch.device, *, micro_batches: int, flops: float) -> int:
     """Epochs from one measurement to the next, so that a GPU spends no more than its share of the time.
 
-    An epoch has so many training `passes`, which compute so many `flops` together. On a processor the number of
-    samples keeps the share, because encoding them is what costs there.
+    An epoch has so many `micro_batches` and computes so many `flops`. On a processor the number of samples keeps the
+    share, because encoding them is what costs there.
 
-    >>> usual_interval(torch.device("cpu"), passes=60, flops=1e12)
+    >>> default_interval(torch.device("cpu"), micro_batches=60, flops=1e12)
     5
-    >>> usual_interval(torch.device("cuda"), passes=60, flops=2e12)  # 0.1 s an epoch
+    >>> default_interval(torch.device("cuda"), micro_batches=60, flops=2e12)  # 0.1 s an epoch
     44
     """
     if device.type == "cpu":
-        return USUAL_INTERVAL
-    epoch_seconds = passes * PASS_SECONDS + flops / FLOPS
-    return max(USUAL_INTERVAL, math.ceil(MEASUREMENT_SECONDS / (SHARE * epoch_seconds)))
+        return DEFAULT_INTERVAL
+    epoch_seconds = micro_batches * MICRO_BATCH_SECONDS + flops / FLOPS
+    return max(DEFAULT_INTERVAL, math.ceil(MEASUREMENT_SECONDS / (SHARE * epoch_seconds)))
 
 
 def _due(epoch: int, every: int, epochs: int) -> bool:
