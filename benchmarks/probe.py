@@ -49,13 +49,14 @@ CUDA_RUNS: dict[str, dict[str, Any]] = {
     f"images 64, ResNet-18, B = {size}": {
         "source": "synthetic:cells@64x1000", "encoder": "resnet18", "epochs": epochs, "batch_size": size,
     }
-    for size, epochs in ((1, 30), (16, 200))
+    for size, epochs in ((1, 10), (16, 100))
 } | {
     "volumes 64, ResNet-18, B = 4": {
         "source": "synthetic:shapes@64x300", "encoder": "resnet18_3d", "epochs": 20, "batch_size": 4,
     }
 }  # fmt: skip
-"""Where a GPU trains, an epoch is short, and the processor computes the metrics."""
+"""Where a GPU trains, an epoch is short, and the processor computes the metrics.
+The runs are too short to be compiled, and take about a minute each."""
 
 
 WARM_UP: dict[str, Any] = {"source": "synthetic:gaussians@x100", "epochs": 40, "batch_size": 16}

@@ -24,6 +24,7 @@ from icone.api.summaries import pretraining_summary
 from icone.config import PretrainConfig
 from icone.data import load_data
 from icone.errors import CollapseError, InputError
+from icone.evaluation import live_probe
 from icone.evaluation.live_labels import PENALTY, LabelProbe
 from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, default_interval, plan_probe
 from icone.evaluation.verdict import judge_live
@@ -56,15 +57,26 @@ def test_without_an_interval_a_gpu_measures_less_often_where_epochs_are_short(
     assert [row["epoch"] for row in on_cpu.history if "geometry" in row] == [0, 5, 6]
     asked: list[int] = []
 
-    def on_a_gpu(device: torch.device, *, micro_batches: int, flops: float) -> int:
+    def on_a_gpu(device: torch.device, *, epochs: int, micro_batches: int, flops: float) -> int:
         asked.append(micro_batches)
-        return default_interval(torch.device("cuda"), micro_batches=micro_batches, flops=flops)
+        return default_interval(torch.device("cuda"), epochs=epochs, micro_batches=micro_batches, flops=flops)
 
     monkeypatch.setattr(training_parts, "default_interval", on_a_gpu)
     settings = POINTS | {"epochs": 7, "batch_size": 8, "micro_batch": 2}
     on_gpu = pretrain(**settings, out=tmp_path / "gpu", console=quiet())
     assert asked == [20]
-    assert [row["epoch"] for row in on_gpu.history if "geometry" in row] == [0, 6]
+    assert [row["epoch"] for row in on_gpu.history if "geometry" in row] == [6]
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 20, 100, 1000])
+@pytest.mark.parametrize("micro_batches", [10, 63, 1000])
+def test_measurements_of_a_gpu_stay_within_their_share_of_the_time(epochs: int, micro_batches: int) -> None:
+    every = default_interval(torch.device("cuda"), epochs=epochs, micro_batches=micro_batches, flops=0)
+    plan = ProbePlan(every, epochs, 512)
+    measured = 1 + sum(plan.due(epoch) for epoch in range(epochs))  # and the untrained encoder
+    share = measured * live_probe.MEASUREMENT_SECONDS / (epochs * micro_batches * live_probe.MICRO_BATCH_SECONDS)
+    assert plan.due(epochs - 1)
+    assert measured == 2 or share <= 0.03
 
 
 CELLS: dict[str, Any] = {"source": "synthetic:cells@32x8", "encoder": "resnet10t", "size": 32, "epochs": 2}

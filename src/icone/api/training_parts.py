@@ -12,7 +12,15 @@ from icone.api.random_data import DataShape
 from icone.config import PretrainConfig, is_object
 from icone.config_text import to_json
 from icone.data import Data, Loader
-from icone.evaluation.live_probe import CollapseAlarm, LiveProbe, default_interval, plan_probe
+from icone.evaluation.live_probe import (
+    DEFAULT_INTERVAL,
+    FEW_INSTANCES,
+    MOST_INSTANCES,
+    CollapseAlarm,
+    LiveProbe,
+    default_interval,
+    plan_probe,
+)
 from icone.methods import Method
 from icone.nn.ranks import Ranks
 from icone.run import Run
@@ -95,8 +103,11 @@ def make_callbacks(
     if config.probe_every == 0:
         return loggers
     dataset = parts.loader.dataset
+    every = _probe_interval(config, parts) if config.probe_every is None else config.probe_every
+    too_short = config.probe_every is None and every > max(DEFAULT_INTERVAL, config.epochs - 1)
     plan = plan_probe(
-        every=_probe_interval(config, parts) if config.probe_every is None else config.probe_every,
+        every=every,
+        most=FEW_INSTANCES if too_short else MOST_INSTANCES,
         epochs=config.epochs,
         available=len(dataset),
         views=config.views,
@@ -114,7 +125,7 @@ def _probe_interval(config: PretrainConfig, parts: Parts) -> int:
     dataset, loader = parts.loader.dataset, parts.loader
     flops = len(dataset) * sample_flops(parts.method.encoder, config, dataset.preparation)
     micro_batches = len(loader.sizes) * config.passes_per_step // config.accumulate
-    return default_interval(loader.device, micro_batches=micro_batches, flops=flops)
+    return default_interval(loader.device, epochs=config.epochs, micro_batches=micro_batches, flops=flops)
 
 
 def step_compiler(config: PretrainConfig, parts: Parts) -> cuda.CompilerProcess | None:

@@ -32,9 +32,11 @@ SHARE = 0.025
 """Of the training time that the probe is planned to cost; the promise is 3 %."""
 DEFAULT_INTERVAL = 5
 """Epochs from one measurement to the next, where the user says nothing."""
-MEASUREMENT_SECONDS, MICRO_BATCH_SECONDS, FLOPS = 0.12, 1.5e-3, 1e14
-"""On an H200: what a measurement takes at least, most of it on the host; what a micro-batch takes at least; and
+MEASUREMENT_SECONDS, MICRO_BATCH_SECONDS, FLOPS = 0.17, 1.2e-3, 1e14
+"""On an H200: what a measurement of 512 samples takes, most of it on the host; what a micro-batch takes at least; and
 floating-point operations in a second at most. Slower GPUs train longer, so that their share is smaller."""
+FEW_INSTANCES = 128
+"""Samples of a GPU's run that is too short for more than two measurements: their metrics take a tenth of the time."""
 TRAINING_PASSES = 2
 """What training on a view costs, in forward passes: three on paper, but volumes on two cores came to two."""
 MEMORY = 512 * 2**20
@@ -61,8 +63,10 @@ class ProbePlan:
         return _due(epoch, self.every, self.epochs)
 
 
-def plan_probe(*, every: int, epochs: int, available: int, views: int, sample_bytes: int) -> ProbePlan:
-    """The first epoch, every `every`-th after it and the last; as many instances as that share affords.
+def plan_probe(
+    *, every: int, epochs: int, available: int, views: int, sample_bytes: int, most: int = MOST_INSTANCES
+) -> ProbePlan:
+    """Every `every`-th epoch and the last, of short intervals the first too; as many instances as that share affords.
 
     One more measurement, of the untrained encoder, comes before the first step. Where that has BatchNorm layers, one
     more pass over at most 256 of the instances gives them their statistics.
@@ -75,28 +79,34 @@ def plan_probe(*, every: int, epochs: int, available: int, views: int, sample_by
     probes = 1 + sum(_due(epoch, every, epochs) for epoch in range(epochs))
     passes = SHARE * epochs * available * views * TRAINING_PASSES
     affordable = max(FEWEST_INSTANCES, int(passes / (probes * VIEWS)))
-    return ProbePlan(every, epochs, max(2, min(MOST_INSTANCES, available, affordable, MEMORY // sample_bytes)))
+    return ProbePlan(every, epochs, max(2, min(most, available, affordable, MEMORY // sample_bytes)))
 
 
-def default_interval(device: torch.device, *, micro_batches: int, flops: float) -> int:
+def default_interval(device: torch.device, *, epochs: int, micro_batches: int, flops: float) -> int:
     """Epochs from one measurement to the next, so that a GPU spends no more than its share of the time.
 
-    An epoch has so many `micro_batches` and computes so many `flops`. On a processor the number of samples keeps the
-    share, because encoding them is what costs there.
+    An epoch has so many `micro_batches` and computes so many `flops`. Two measurements are always made: of the
+    untrained encoder, and after the last epoch. An interval of all epochs means that there are no others. On a
+    processor the number of samples keeps the share, because encoding them is what costs there.
 
-    >>> default_interval(torch.device("cpu"), micro_batches=60, flops=1e12)
+    >>> default_interval(torch.device("cpu"), epochs=100, micro_batches=60, flops=1e12)
     5
-    >>> default_interval(torch.device("cuda"), micro_batches=60, flops=2e12)  # 0.1 s an epoch
-    44
+    >>> gpu = torch.device("cuda")
+    >>> default_interval(gpu, epochs=100, micro_batches=60, flops=2e12)  # about 10 seconds in all
+    100
+    >>> default_interval(gpu, epochs=100, micro_batches=600, flops=2e12)  # more than a minute
+    13
     """
     if device.type == "cpu":
         return DEFAULT_INTERVAL
-    epoch_seconds = micro_batches * MICRO_BATCH_SECONDS + flops / FLOPS
-    return max(DEFAULT_INTERVAL, math.ceil(MEASUREMENT_SECONDS / (SHARE * epoch_seconds)))
+    seconds = epochs * (micro_batches * MICRO_BATCH_SECONDS + flops / FLOPS)
+    others = int(SHARE * seconds / MEASUREMENT_SECONDS) - 2
+    return max(DEFAULT_INTERVAL, math.ceil((epochs - 1) / others)) if others > 0 else max(DEFAULT_INTERVAL + 1, epochs)
 
 
 def _due(epoch: int, every: int, epochs: int) -> bool:
-    return epoch % every == 0 or epoch == epochs - 1
+    """The first epoch counts where the interval is short: two measurements in a row then tell a collapse early."""
+    return epoch == epochs - 1 or (epoch % every == 0 and (epoch > 0 or every <= DEFAULT_INTERVAL))
 
 
 def chosen_instances(labelled: npt.NDArray[np.bool_], count: int, kept: Sequence[int] = ()) -> npt.NDArray[np.int64]:
