@@ -113,8 +113,9 @@ class EncoderConfig:
     """The network that is trained."""
 
     encoder: str = "auto"
-    """`vit_small_patch16` or any timm name (2D); `resnet10_3d`…`resnet50_3d`, `monai:SwinUNETR`, `monai:SegResNet`,
-    `monai:DenseNet121`, `monai:MedNeXtS`, `monai:ViT`, `nnunet:ResEncL` (3D); `mlp` (points); auto: vit_small_patch16
+    """`vit_small_patch16` or any timm name (2D); `resnet10_3d`…`resnet50_3d`, the same without BatchNorm
+    `nf_resnet10_3d`…`nf_resnet50_3d`, `monai:SwinUNETR`, `monai:SegResNet`, `monai:DenseNet121`, `monai:MedNeXtS`,
+    `monai:ViT`, `nnunet:ResEncL` (3D); `mlp` (points); auto: vit_small_patch16
     for images, resnet18_3d for volumes, mlp for points. To try things out in seconds: `test_resnet` or `test_vit` for
     images, `resnet10_3d` with --width 0.25 for volumes."""
     weights: str | None = None

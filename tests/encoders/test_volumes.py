@@ -27,11 +27,14 @@ SMALL = {
     "nnunet:ResEncL": (16, 0.125),
 }
 NAMES = pytest.mark.parametrize("name", SMALL)
+OWN = {"nf_resnet10_3d": (16, 0.125)}
+"""Needs no other package."""
 
 
 def build(name: str, features: int | None = None) -> nn.Module:
-    pytest.importorskip("dynamic_network_architectures" if name.startswith("nnunet") else "monai")
-    size, width = SMALL[name]
+    if name not in OWN:
+        pytest.importorskip("dynamic_network_architectures" if name.startswith("nnunet") else "monai")
+    size, width = (SMALL | OWN)[name]
     torch.manual_seed(0)
     return build_encoder(name, spatial_dims=3, in_channels=1, size=size, width=width, features=features)
 
@@ -80,11 +83,11 @@ def test_weights_of_the_whole_network_give_its_feature_map(name: str) -> None:
     torch.testing.assert_close(encoder(x), expected.mean((2, 3, 4)), atol=1e-5, rtol=1e-4)
 
 
-@NAMES
+@pytest.mark.parametrize("name", SMALL | OWN)
 def test_the_step_contract_holds(name: str, no_host_traffic: type[TorchDispatchMode]) -> None:
     encoder = convert_batch_norm(build(name, features=6), 1)
     method = build_method("icone", encoder, Setting(num_instances=3, batch_size=1), ["hidden=8", "out=4"])
-    size = SMALL[name][0]
+    size = (SMALL | OWN)[name][0]
     views = torch.randn(1, 2, 1, size, size, size)
     index, label, progress = torch.tensor([1]), torch.tensor([-1]), torch.tensor(0.5)
     method(views, index, label, progress)  # buffers that are made once may be made here

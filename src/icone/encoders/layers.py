@@ -51,11 +51,16 @@ class StemConv3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, *size) -> (B, out, *size / 2), rounded up."""
-        if x.is_cuda:
-            return fold_stem(x, self.weight, self.folded_axes)
-        # The layers behind it follow its layout. Their weights need not: the library brings those into a layout of its
-        # own, and its AdamW copies what does not lie in the usual one.
-        return F.conv3d(x, self.weight.clone(memory_format=torch.channels_last_3d), stride=2, padding=3)
+        return stem_convolution(x, self.weight, self.folded_axes)
+
+
+def stem_convolution(x: Tensor, weight: Tensor, folded_axes: int = StemConv3d.folded_axes) -> Tensor:
+    """conv3d(x, weight, stride=2, padding=3) for a 7³ kernel, as `StemConv3d` computes it."""
+    if x.is_cuda:
+        return fold_stem(x, weight, folded_axes)
+    # The layers behind it follow its layout. Their weights need not: the library brings those into a layout of its
+    # own, and its AdamW copies what does not lie in the usual one.
+    return F.conv3d(x, weight.clone(memory_format=torch.channels_last_3d), stride=2, padding=3)
 
 
 def fold_stem(x: Tensor, weight: Tensor, axes: int) -> Tensor:
@@ -101,9 +106,16 @@ class SmallMapConv3d(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, *size) -> (B, out, *size / stride), rounded up."""
-        if x.is_cuda or max(x.shape[2:]) > self.largest_edge * self.stride[0]:
-            return super().forward(x)
-        return neighbourhoods_times(x, self.weight, self.stride[0])
+        return small_map_convolution(x, self.weight, self.stride[0], self.largest_edge)
+
+
+def small_map_convolution(
+    x: Tensor, weight: Tensor, stride: int, largest_edge: int = SmallMapConv3d.largest_edge
+) -> Tensor:
+    """conv3d(x, weight, stride=stride, padding=1) for a 3³ kernel, as `SmallMapConv3d` computes it."""
+    if x.is_cuda or max(x.shape[2:]) > largest_edge * stride:
+        return F.conv3d(x, weight, stride=stride, padding=1)
+    return neighbourhoods_times(x, weight, stride)
 
 
 def neighbourhoods_times(x: Tensor, weight: Tensor, stride: int) -> Tensor:

@@ -49,9 +49,9 @@ def regions(encoder: nn.Module) -> list[Region]:
     """
     from timm.models.vision_transformer import VisionTransformer
 
-    from icone.encoders.resnet3d import VolumeResNet
+    from icone.encoders.resnet3d import StagedNetwork
 
-    if isinstance(encoder, VolumeResNet):
+    if isinstance(encoder, StagedNetwork):
         return [Region(encoder, "stem"), *(Region(block) for stage in encoder.stages for block in stage.children())]
     if isinstance(encoder, VisionTransformer):
         around = [Region(encoder.patch_embed), Region(encoder, "_pos_embed"), Region(encoder, "forward_head")]
@@ -69,9 +69,9 @@ def recomputed_regions(encoder: nn.Module) -> list[Region]:
     that are listed in its outermost `nn.Sequential` or `nn.ModuleList` containers and have parts of their own, such as
     the blocks of a transformer. A network without any is a single part, and computing that again saves little.
     """
-    from icone.encoders.resnet3d import VolumeResNet
+    from icone.encoders.resnet3d import StagedNetwork
 
-    if isinstance(encoder, VolumeResNet):
+    if isinstance(encoder, StagedNetwork):
         stages = encoder.stages[:2]
         return [Region(encoder, "stem"), *(Region(block) for stage in stages for block in stage.children())]
     return [Region(part) for part in _listed(encoder)] or [Region(encoder)]

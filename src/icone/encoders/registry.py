@@ -28,6 +28,9 @@ Builder = Callable[..., nn.Module]
 SMALLEST_VOLUME = 16
 """The networks halve a volume five times; from a smaller one the last two stages would see a single voxel."""
 
+RESNETS_3D = ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")
+NF = "nf_"
+"""What the names of normalizer-free networks begin with, as in timm."""
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm3d,
     "group": partial(nn.GroupNorm, 8),
@@ -159,17 +162,35 @@ def _resnet3d(
 ) -> nn.Module:
     from icone.encoders.resnet3d import VolumeResNet
 
+    _check_resnet3d(name, size, width)
+    if norm not in NORMS:
+        raise unknown_name("norm", norm, NORMS)
+    outputs = features or DEFAULT_FEATURES[3]
+    return VolumeResNet(name, in_channels=in_channels, features=outputs, width=width, norm=NORMS[norm])
+
+
+def _nf_resnet3d(
+    name: str, *, in_channels: int, size: tuple[int, ...], norm: str, width: float, features: int | None
+) -> nn.Module:
+    from icone.encoders.nf_resnet3d import NFVolumeResNet
+
+    if norm != "batch":
+        raise InputError(
+            f"{name} has no normalisation layers: leave --norm={norm} out, or take {name.removeprefix(NF)}"
+        )
+    _check_resnet3d(name, size, width)
+    shape = name.removeprefix(NF)
+    return NFVolumeResNet(shape, in_channels=in_channels, features=features or DEFAULT_FEATURES[3], width=width)
+
+
+def _check_resnet3d(name: str, size: tuple[int, ...], width: float) -> None:
     if min(size) < SMALLEST_VOLUME:
         raise InputError(
             f"a volume of {_edges(size)} does not survive the strides of {name}: "
             f"every edge needs {SMALLEST_VOLUME} voxels or more (--size={SMALLEST_VOLUME})"
         )
-    if norm not in NORMS:
-        raise unknown_name("norm", norm, NORMS)
     if not (0 < width <= 4 and (width * 8).is_integer()):
         raise InputError(f"width multiplies the channels and must be a multiple of 1/8 up to 4, got {width}")
-    outputs = features or DEFAULT_FEATURES[3]
-    return VolumeResNet(name, in_channels=in_channels, features=outputs, width=width, norm=NORMS[norm])
 
 
 class MLP(nn.Module):
@@ -199,7 +220,8 @@ ENCODERS: dict[int, dict[str, Builder]] = {
     0: {"mlp": _mlp},
     2: {"vit_small_patch16": partial(_timm, "vit_small_patch16_224")},
     3: {
-        **{name: partial(_resnet3d, name) for name in ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")},
+        **{name: partial(_resnet3d, name) for name in RESNETS_3D},
+        **{NF + name: partial(_nf_resnet3d, NF + name) for name in RESNETS_3D},
         **{name: partial(build_volume_encoder, kind, name) for name, kind in VOLUME_ENCODERS.items()},
     },
 }
@@ -246,7 +268,7 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> i
             raise UndefinedError(
                 f"BatchNorm layer {name} would see {count * rows} values per channel with {rows} views of "
                 f"{_edges(shape[1:])}: it then outputs ±1 whatever the input. "
-                "Use a larger batch or a larger --size, or --norm=group (3D)"
+                "Use a larger batch or a larger --size, or for volumes --encoder=nf_resnet18_3d or --norm=group"
             )
     return 1 + 2 // min((count for _, count in counts), default=3)
 

@@ -6,6 +6,7 @@ be exchanged with it. A test compares the two.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 from torch import Tensor, nn
@@ -70,7 +71,28 @@ BLOCKS: dict[str, tuple[type[BasicBlock | Bottleneck], tuple[int, ...]]] = {
 """Kind of block, and blocks of every stage."""
 
 
-class VolumeResNet(nn.Module):
+class StagedNetwork(nn.Module):
+    """What our networks for volumes share: a stem, four stages of blocks `layer1` to `layer4`, and a feature map."""
+
+    num_features: int
+
+    @abstractmethod
+    def stem(self, x: Tensor) -> Tensor:
+        """Everything before the first stage."""
+
+    @property
+    def stages(self) -> list[nn.Module]:
+        return [self.get_submodule(f"layer{i + 1}") for i in range(len(CHANNELS))]
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """The last feature map, before pooling: (B, in_channels, *size) -> (B, channels, *size / 32), rounded up."""
+        x = self.stem(x)
+        for stage in self.stages:
+            x = stage(x)
+        return x
+
+
+class VolumeResNet(StagedNetwork):
     """A residual network (B, in_channels, *size) -> (B, features): stem of 7³ with stride 2, max-pool, four stages."""
 
     def __init__(
@@ -95,19 +117,7 @@ class VolumeResNet(nn.Module):
         nn.init.zeros_(self.fc.bias)
 
     def stem(self, x: Tensor) -> Tensor:
-        """Everything before the first stage."""
         return self.maxpool(self.act(self.bn1(self.conv1(x))))  # type: ignore[no-any-return]
-
-    @property
-    def stages(self) -> list[nn.Module]:
-        return [self.get_submodule(f"layer{i + 1}") for i in range(len(CHANNELS))]
-
-    def forward_features(self, x: Tensor) -> Tensor:
-        """The last feature map, before pooling: (B, in_channels, *size) -> (B, channels, *size / 32), rounded up."""
-        x = self.stem(x)
-        for stage in self.stages:
-            x = stage(x)
-        return x
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(self.avgpool(self.forward_features(x)).flatten(1))  # type: ignore[no-any-return]
