@@ -21,7 +21,7 @@ TINY: dict[str, Any] = {"in_channels": 1, "spatial_dims": 3, "size": 16, "width"
 @pytest.mark.parametrize("stride", [1, 2])
 def test_weights_are_standardised_as_in_timm(stride: int) -> None:
     """The slice in the middle of a volume of three is timm's convolution of images with the slices as channels."""
-    from timm.layers import ScaledStdConv2d
+    from timm.layers.std_conv import ScaledStdConv2d
 
     ours = ScaledStdConv3d(4, 6, 3, stride, gamma=1.7).double()
     theirs: Any = ScaledStdConv2d(12, 6, 3, stride, padding=1, bias=True, gamma=1.7, eps=1e-8).double()

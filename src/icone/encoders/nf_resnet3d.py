@@ -29,7 +29,7 @@ EPSILON = 1e-8
 class ScaledStdConv3d(nn.Conv3d):
     """A convolution with scaled weight standardisation, for a kernel of 1³, 3³ (padded by 1) or 7³ (the stem).
 
-        ŵ = γ · g · (w − mean(w)) / √(var(w) · n + ε),    y = conv(x, ŵ) + b,
+        ŵ = γ · g · (w − mean(w)) / √((var(w) + ε) · n),    y = conv(x, ŵ) + b,
 
     with mean and variance over the n weights of an output channel, a learned gain g for each of them, and γ the gain of
     what comes before it. Input of variance 1 gives output of variance 1, whatever w is.
