@@ -104,10 +104,11 @@ def make_callbacks(
         return loggers
     dataset = parts.loader.dataset
     every = _probe_interval(config, parts) if config.probe_every is None else config.probe_every
-    too_short = config.probe_every is None and every > max(DEFAULT_INTERVAL, config.epochs - 1)
+    is_rare = config.probe_every is None and every > DEFAULT_INTERVAL
     plan = plan_probe(
         every=every,
-        most=FEW_INSTANCES if too_short else MOST_INSTANCES,
+        first=not is_rare,
+        most=FEW_INSTANCES if is_rare and every >= config.epochs else MOST_INSTANCES,
         epochs=config.epochs,
         available=len(dataset),
         views=config.views,

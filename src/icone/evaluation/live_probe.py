@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -58,28 +58,42 @@ class ProbePlan:
     every: int
     epochs: int
     instances: int
+    first: bool = True
+    """Whether the first epoch is one of them; where intervals are long, one measurement in a short time is spared."""
 
     def due(self, epoch: int) -> bool:
-        return _due(epoch, self.every, self.epochs)
+        return epoch == self.epochs - 1 or (epoch % self.every == 0 and (epoch > 0 or self.first))
+
+    @property
+    def measurements(self) -> int:
+        """How many there are, that of the untrained encoder included."""
+        return 1 + sum(map(self.due, range(self.epochs)))
 
 
 def plan_probe(
-    *, every: int, epochs: int, available: int, views: int, sample_bytes: int, most: int = MOST_INSTANCES
+    *,
+    every: int,
+    epochs: int,
+    available: int,
+    views: int,
+    sample_bytes: int,
+    first: bool = True,
+    most: int = MOST_INSTANCES,
 ) -> ProbePlan:
-    """Every `every`-th epoch and the last, of short intervals the first too; as many instances as that share affords.
+    """The first epoch, every `every`-th after it and the last; as many instances as that share affords.
 
     One more measurement, of the untrained encoder, comes before the first step. Where that has BatchNorm layers, one
     more pass over at most 256 of the instances gives them their statistics.
 
     >>> plan_probe(every=5, epochs=100, available=5000, views=2, sample_bytes=50_000)
-    ProbePlan(every=5, epochs=100, instances=512)
+    ProbePlan(every=5, epochs=100, instances=512, first=True)
     >>> plan_probe(every=5, epochs=100, available=351, views=2, sample_bytes=12_288).instances
     79
     """
-    probes = 1 + sum(_due(epoch, every, epochs) for epoch in range(epochs))
+    plan = ProbePlan(every, epochs, most, first)
     passes = SHARE * epochs * available * views * TRAINING_PASSES
-    affordable = max(FEWEST_INSTANCES, int(passes / (probes * VIEWS)))
-    return ProbePlan(every, epochs, max(2, min(most, available, affordable, MEMORY // sample_bytes)))
+    affordable = max(FEWEST_INSTANCES, int(passes / (plan.measurements * VIEWS)))
+    return replace(plan, instances=max(2, min(most, available, affordable, MEMORY // sample_bytes)))
 
 
 def default_interval(device: torch.device, *, epochs: int, micro_batches: int, flops: float) -> int:
@@ -102,11 +116,6 @@ def default_interval(device: torch.device, *, epochs: int, micro_batches: int, f
     seconds = epochs * (micro_batches * MICRO_BATCH_SECONDS + flops / FLOPS)
     others = int(SHARE * seconds / MEASUREMENT_SECONDS) - 2
     return max(DEFAULT_INTERVAL, math.ceil((epochs - 1) / others)) if others > 0 else max(DEFAULT_INTERVAL + 1, epochs)
-
-
-def _due(epoch: int, every: int, epochs: int) -> bool:
-    """The first epoch counts where the interval is short: two measurements in a row then tell a collapse early."""
-    return epoch == epochs - 1 or (epoch % every == 0 and (epoch > 0 or every <= DEFAULT_INTERVAL))
 
 
 def chosen_instances(labelled: npt.NDArray[np.bool_], count: int, kept: Sequence[int] = ()) -> npt.NDArray[np.int64]:
