@@ -22,6 +22,7 @@ from icone.evaluation.live_probe import (
     plan_probe,
 )
 from icone.methods import Method
+from icone.nn import penalise_activations
 from icone.nn.ranks import Ranks
 from icone.run import Run
 from icone.training import Display
@@ -75,6 +76,7 @@ def build_parts(
     if not from_state:
         check_accumulation(config, len(loader.sizes))
     method.autocast_dtype, method.micro_batch = autocast_dtype(config, device), config.micro_batch
+    penalise_activations(method, rows=config.batch_size * config.accumulate * config.views)
     if device.type == "cuda":
         cuda.prepare_network(method)
     if ranks is not None:

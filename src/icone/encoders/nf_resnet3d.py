@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from icone.encoders.layers import HalvingMaxPool3d, small_map_convolution, stem_convolution
 from icone.encoders.resnet3d import BLOCKS, CHANNELS, BasicBlock, StagedNetwork
+from icone.nn.activation_penalty import ActivationPenalty
 
 RELU_GAIN = math.sqrt(2 / (1 - 1 / math.pi))
 """By what relu(x) is multiplied to have variance 1 where x is standard normal (section 4.2 of the paper)."""
@@ -22,6 +23,8 @@ RESIDUAL_SCALE = 0.2
 """α: the share that a block adds to its input (the paper's value)."""
 INPUT_SCALE = 4.0
 """Samples have values in [0, 1], whose standard deviation is about a quarter in scans; the network expects about 1."""
+PENALTY = 0.1
+"""Weight of the penalty on the size of activations behind every stage."""
 EPSILON = 1e-8
 """Is added to the variance of the weights of a channel, against a division by zero."""
 
@@ -135,6 +138,7 @@ class NFVolumeResNet(StagedNetwork):
                 before = channels[i] * block.expansion
             self.add_module(f"layer{i + 1}", nn.Sequential(*blocks))
         self.last_gain = RELU_GAIN / math.sqrt(variance)
+        self.penalty = ActivationPenalty(PENALTY)
         self.fc = nn.Linear(before, features)
         nn.init.zeros_(self.fc.bias)
 
@@ -143,7 +147,10 @@ class NFVolumeResNet(StagedNetwork):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """The last feature map, before pooling: (B, in_channels, *size) -> (B, channels, *size / 32), rounded up."""
-        return F.relu(super().forward_features(x)) * self.last_gain
+        x = self.stem(x)
+        for stage in self.stages:
+            x = self.penalty(stage(x))
+        return F.relu(x) * self.last_gain
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(self.forward_features(x).mean((2, 3, 4)))  # type: ignore[no-any-return]

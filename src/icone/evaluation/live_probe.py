@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from icone.data import Dataset
@@ -212,7 +213,8 @@ class LiveProbe(Callback):
     def _measure(self, progress: Progress | None = None) -> tuple[dict[str, float], dict[str, float]]:
         """The geometry of the features, and the scores of the probes."""
         features = self._features(progress).numpy()
-        return geometry_metrics(features[:, 0], features, self.classes), self.label_probe(features)
+        with threadpool_limits(1):  # matrices this small take several times as long where many threads share them
+            return geometry_metrics(features[:, 0], features, self.classes), self.label_probe(features)
 
     def _calibrate(self) -> None:
         with kept_random_state(self.device, SEED):
