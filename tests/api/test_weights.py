@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import icone
 from icone.api import weights
@@ -23,6 +24,7 @@ from icone.api.weights import find_weights, read_weights
 from icone.config import ImageViews, PretrainConfig
 from icone.data import Preparation
 from icone.encoders import build_encoder
+from icone.encoders.pretrained import put_weights
 from icone.encoders.regions import layer_depths
 from icone.errors import InputError
 from icone.methods import Setting, build_method
@@ -60,6 +62,36 @@ def test_a_run_starts_from_another_and_goes_on_without_it(tmp_path: Path) -> Non
     assert icone.load_encoder(resumed)(IMAGES).shape == (8, 96)
     other, _ = pretrain(tmp_path / "third", epochs=1)
     assert other.record["weights"] is None
+
+
+def test_weights_of_a_run_bring_their_network_with_them(tmp_path: Path) -> None:
+    volumes = np.random.default_rng(1).random((6, 1, 16, 16, 16), dtype=np.float32)
+    shape = {"encoder": "nf_resnet10_3d", "width": 0.125, "features": 24}
+    settings: dict[str, Any] = {"size": 16, "probe_every": 0, "batch_size": 2}
+
+    def train(name: str, **others: Any) -> icone.Run:
+        return icone.pretrain(volumes, out=tmp_path / name, console=Terminal(quiet=True), **settings | others)
+
+    first = train("first", epochs=1, **shape)
+    taken_over = train("second", epochs=2, weights=str(first.folder))
+    assert {name: getattr(taken_over.config, name) for name in shape} == shape
+    assert taken_over.record["weights"]["share"] == 1
+    assert icone.plan(volumes, weights=str(first.folder), console=Terminal(quiet=True), **settings)["fits"]
+    with pytest.raises(InputError, match=r"only 0\.\d% of the encoder fits"):
+        train("wider", epochs=1, weights=str(first.folder), encoder="nf_resnet10_3d")
+    shutil.rmtree(first.folder)
+    resumed = train("second", epochs=2, weights=str(first.folder), resume=True)
+    assert resumed.config == taken_over.config
+
+
+def test_a_note_asks_where_most_of_an_encoder_stays_random(tmp_path: Path) -> None:
+    own = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 6))
+    content = {"0.weight": torch.zeros(4, 4), "0.bias": torch.zeros(4)}
+    few = put_weights(own, content, origin="here", in_channels=1)
+    assert few.notes == [
+        "only 40% of the encoder is from these weights, the rest is random. Are they of another --encoder?"
+    ]
+    assert not put_weights(own, own.state_dict(), origin="here", in_channels=1).notes
 
 
 def test_test_samples_that_the_weights_know_are_told(tmp_path: Path) -> None:

@@ -26,7 +26,15 @@ from icone.data import load_data
 from icone.errors import CollapseError, InputError
 from icone.evaluation import live_probe
 from icone.evaluation.live_labels import PENALTY, LabelProbe
-from icone.evaluation.live_probe import VIEWS, CollapseAlarm, LiveProbe, ProbePlan, default_interval, plan_probe
+from icone.evaluation.live_probe import (
+    FEW_INSTANCES,
+    VIEWS,
+    CollapseAlarm,
+    LiveProbe,
+    ProbePlan,
+    default_interval,
+    plan_probe,
+)
 from icone.evaluation.verdict import judge_live
 from icone.report.content import history_columns, live_warnings
 from icone.run import Run
@@ -146,11 +154,19 @@ def test_labels_are_probed_without_a_trace(tmp_path: Path, monkeypatch: pytest.M
     assert {"probe/live_linear", "probe/live_knn"} <= flatten(run.history[0]).keys()
 
 
+def test_whoever_names_an_interval_gets_a_score_in_a_short_run(tmp_path: Path) -> None:
+    run = pretrain(**POINTS | {"subset": 60, "probe_every": 1}, out=tmp_path / "run", console=quiet())
+    assert [row["probe"]["instances"] for row in run.history] == [60, 60, 60]
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"subset": 40}, "40 training samples have a label, and a score needs 50"),
-        ({"subset": 60}, "affords 16 samples with a label, and a score needs 50. Train longer (epochs=)"),
+        (
+            {"subset": 60, "probe_every": None},
+            "at 16 samples with a label, and a score needs 50. A probe_every=",
+        ),
         ({"subset": 60, "no_labels": True}, ""),
         ({"subset": 60, "probe_every": 0}, ""),
         ({"subset": 60, "method": "supcon", "batch_size": 8}, ""),
@@ -324,7 +340,8 @@ def test_the_untrained_encoder_is_the_same_for_a_resumed_run(tmp_path: Path) -> 
     config = PretrainConfig(**settings)
     data = load_data(config)
     fresh = make_method(config, data)
-    plan = plan_probe(every=1, epochs=3, available=40, views=2, sample_bytes=data.preparation.nbytes)
+    nbytes = data.preparation.nbytes
+    plan = plan_probe(every=1, epochs=3, available=40, views=2, sample_bytes=nbytes, fewest=FEW_INSTANCES)
     probe = LiveProbe(fresh, make_views(config, data.preparation), data.train, torch.device("cpu"), plan)
     assert probe.untrained["recognition"] == shares[0]
     assert whole.history[0]["geometry"]["rankme"] != probe.untrained["rankme"]  # an epoch has passed

@@ -26,6 +26,7 @@ from icone.api.going_on import (
     put_initial_weights,
     read_so_far,
     same_batches,
+    same_network,
     tell_probed,
 )
 from icone.api.inspect import show_summary
@@ -122,6 +123,7 @@ def pretrain(
             config = same_batches(load_book(run), config)
         check_batch_size(config.batch_size, ranks)
         if going_on:
+            config = same_network(load_book(run), config)
             going_on.changes(load_book(run), config, run)
         elif not is_auto:
             check_micro_batch_size(config, ranks)

@@ -15,6 +15,7 @@ from icone.data import Data, Loader
 from icone.evaluation.live_probe import (
     DEFAULT_INTERVAL,
     FEW_INSTANCES,
+    FEWEST_INSTANCES,
     MOST_INSTANCES,
     CollapseAlarm,
     LiveProbe,
@@ -110,6 +111,7 @@ def make_callbacks(
     plan = plan_probe(
         every=every,
         first=not is_rare,
+        fewest=FEWEST_INSTANCES if config.probe_every is None else FEW_INSTANCES,
         most=FEW_INSTANCES if is_rare and every >= config.epochs else MOST_INSTANCES,
         epochs=config.epochs,
         available=len(dataset),

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from icone.config import PretrainConfig
+from icone.config import EncoderConfig, PretrainConfig, is_object
 from icone.data import Preparation
 from icone.encoders.pretrained import LoadedWeights, Statistics, for_channels, put_weights, renormalise
 from icone.encoders.registry import timm_name
@@ -53,6 +53,28 @@ class FoundWeights(NamedTuple):
     """Mean and standard deviation by which the samples were normalised that they were trained on, where it is known."""
 
 
+NETWORK = ("encoder", "norm", "width", "features")
+"""Settings that say what an encoder is."""
+
+
+def with_network_of_weights(config: PretrainConfig) -> PretrainConfig:
+    """The configuration with the network of the run that `--weights` names, where it says of its own network nothing.
+
+    A network that the other run was given as a Python object has no name to take over.
+    """
+    if config.weights is None or not leaves_network_open(config):
+        return config
+    other = origin_run(config.weights)
+    if other is None or is_object(other.config.encoder):
+        return config
+    return dataclasses.replace(config, **{name: getattr(other.config, name) for name in NETWORK})
+
+
+def leaves_network_open(config: PretrainConfig) -> bool:
+    """Whether all that it says of its network are defaults."""
+    return all(getattr(config, name) == getattr(EncoderConfig, name) for name in NETWORK)
+
+
 def start_from_weights(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> LoadedWeights:
     """Put the weights of a configuration into its encoder; random numbers stay as they were.
 
@@ -79,7 +101,7 @@ def start_from_weights(encoder: nn.Module, config: PretrainConfig, preparation: 
                 "no bias or pads its input, so that it cannot be changed to make up for that. Training adapts it, and "
                 "the encoder before training is measured so"
             )
-        return dataclasses.replace(loaded, notes=[f"{about}: {then}"])
+        return dataclasses.replace(loaded, notes=[*loaded.notes, f"{about}: {then}"])
 
 
 def find_weights(weights: str, encoder: str) -> FoundWeights:

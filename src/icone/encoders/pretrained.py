@@ -23,6 +23,8 @@ from icone.errors import InputError
 
 LOADED_WEIGHTS = "icone_loaded_weights"
 """The attribute of an encoder that says what became of the weights that it was given."""
+HALF = 0.5
+"""Of the encoder's numbers: where fewer fit, a note asks whether the weights are those of this network."""
 SMALLEST_SHARE = 0.1
 """Of the encoder's numbers that must fit. In an encoder of another width a few counters and biases fit by chance."""
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
@@ -115,18 +117,19 @@ def put_weights(network: nn.Module, content: Mapping[str, Any], *, origin: str, 
         if before.shape != want.shape:
             adapted[name] = f"{_shape(before)} → {_shape(want)}"
     share = sum(fit.numel() for fit in fitted.values()) / max(sum(want.numel() for want in wanted.values()), 1)
-    if not fitted:
+    if not tensors.keys() & wanted.keys():
         raise InputError(
             f"nothing in {origin} fits the encoder: its names are {_some(found)}, and those of the encoder "
             f"{_some(wanted)}. Choose the --encoder that the weights belong to"
         )
     if share < SMALLEST_SHARE:
-        name, why = next(iter(new.items()))
+        name, why = next((item for item in new.items() if item[0] in tensors), next(iter(new.items())))
         raise InputError(
             f"only {share:.1%} of the encoder fits {origin} ({name}: {why}). Choose the --encoder, --width and "
             "--features that the weights belong to"
         )
     network.load_state_dict(fitted, strict=False)
+    few = f"only {share:.0%} of the encoder is from these weights, the rest is random. Are they of another --encoder?"
     return LoadedWeights(
         origin=origin,
         loaded=[name for name in fitted if name not in adapted],
@@ -134,6 +137,7 @@ def put_weights(network: nn.Module, content: Mapping[str, Any], *, origin: str, 
         new=new,
         unused=[name for name in tensors if name not in wanted],
         share=share,
+        notes=[few] if share < HALF else [],
     )
 
 

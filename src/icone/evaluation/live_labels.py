@@ -66,8 +66,8 @@ class LabelProbe:
             have = either(available, "has", "have")
             why = f"{counted(available, 'training sample')} {have} a label, and a score needs {FEWEST}"
         elif self.labelled < FEWEST:
-            looked_at = f"a run as short as this one affords {counted(self.labelled, 'sample')} with a label"
-            way_out = "Train longer (--epochs), or measure less often (--probe-every)"
+            looked_at = f"the live probe looks at {counted(self.labelled, 'sample')} with a label"
+            way_out = "A --probe-every of yours, such as 5, looks at more of them, whatever time that takes"
             why = f"{looked_at}, and a score needs {FEWEST}. {way_out}"
         else:
             why = f"the {self.labelled} samples with a label have too few of each class, or are labelled alike"

@@ -38,7 +38,8 @@ MEASUREMENT_SECONDS, MICRO_BATCH_SECONDS, FLOPS = 0.17, 1.2e-3, 1e14
 measured for 200. A micro-batch at least: 1.5 ms were measured. Floating-point operations in a second at most. Slower
 GPUs train longer, so that their share is smaller."""
 FEW_INSTANCES = 128
-"""Samples of a GPU's run that is too short for more than two measurements: their metrics take a tenth of the time."""
+"""Samples of a GPU's run that is too short for more than two measurements: their metrics take a tenth of the time. And
+samples at least where the user names an interval, because scores of fewer say little."""
 TRAINING_PASSES = 2
 """What training on a view costs, in forward passes: three on paper, but volumes on two cores came to two."""
 MEMORY = 512 * 2**20
@@ -80,9 +81,12 @@ def plan_probe(
     views: int,
     sample_bytes: int,
     first: bool = True,
+    fewest: int = FEWEST_INSTANCES,
     most: int = MOST_INSTANCES,
 ) -> ProbePlan:
     """The first epoch, every `every`-th after it and the last; as many instances as that share affords.
+
+    They are at least `fewest`, where there are so many: whoever names an interval wants to see scores.
 
     One more measurement, of the untrained encoder, comes before the first step. Where that has BatchNorm layers, one
     more pass over at most 256 of the instances gives them their statistics.
@@ -94,7 +98,7 @@ def plan_probe(
     """
     plan = ProbePlan(every, epochs, most, first)
     passes = SHARE * epochs * available * views * TRAINING_PASSES
-    affordable = max(FEWEST_INSTANCES, int(passes / (plan.measurements * VIEWS)))
+    affordable = max(fewest, int(passes / (plan.measurements * VIEWS)))
     return replace(plan, instances=max(2, min(most, available, affordable, MEMORY // sample_bytes)))
 
 
