@@ -62,6 +62,15 @@ def test_there_is_no_penalty_in_evaluation_nor_before_the_rows_of_a_step_are_kno
     assert torch.equal(x.grad, torch.ones_like(x))
 
 
+def test_a_row_that_has_no_part_in_the_loss_has_no_penalty() -> None:
+    layer = penalise_activations(ActivationPenalty(WEIGHT), rows=2)
+    x = torch.full((2, 3), 9.0, requires_grad=True)
+    layer(x)[:1].sum().backward()
+    assert x.grad is not None
+    assert (x.grad[0] > 1).all()
+    assert torch.equal(x.grad[1], torch.zeros(3))
+
+
 def test_rows_of_zeros_have_a_finite_gradient() -> None:
     layer = penalise_activations(ActivationPenalty(WEIGHT), rows=1)
     x = torch.zeros(1, 3, requires_grad=True)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import icone
 from icone.errors import InterruptedRun
 from icone.methods import METHODS
+from icone.nn import ActivationPenalty
 from icone.run import Run
 from icone.training.optimizer import build_optimizer
 
@@ -45,6 +46,18 @@ class Network(nn.Module):
         return self.forward_features(images).mean(dim=(2, 3))
 
 
+class PenalisedNetwork(Network):
+    """The same with a penalty on the size of its activations, large enough to be seen in all weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.penalty = ActivationPenalty(weight=10.0)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.penalty(super().forward_features(images))
+        return maps
+
+
 def noisy(sample: Tensor) -> Tensor:
     """Views of one's own, which every rank makes of the whole batch."""
     return sample + 0.1 * torch.randn_like(sample)
@@ -64,6 +77,7 @@ def variants() -> dict[str, dict[str, Any]]:
         "paper": {"recipe": "paper"},
         "paper_vicreg": {"recipe": "paper", "method": "vicreg", "options": {"hidden": 32}},
         "accumulate": {"method": "byol", "options": METHODS["byol"].small_options, "accumulate": 2},
+        "penalty": {"encoder": PenalisedNetwork(), "accumulate": 2},
         "clip": {"clip_gradient": 0.05},
         "own_views": {"views": noisy},
         "streamed": {"memory_gb": 0.0},

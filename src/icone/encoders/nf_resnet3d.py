@@ -3,6 +3,7 @@
 BatchNorm ties the samples of a batch together, and with one sample it has nothing to average over. Here the weights are
 standardised instead of the activations. What the network computes for a sample depends on no other sample, in training
 as in evaluation: every batch size trains the same function, and micro-batches give the exact gradient of their batch.
+Nothing in a loss with a BatchNorm head holds the size of activations, so that a penalty does (`ActivationPenalty`).
 """
 
 from __future__ import annotations

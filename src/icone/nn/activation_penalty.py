@@ -17,9 +17,10 @@ class ActivationPenalty(nn.Module):
         λ · mean over the rows of a step of (log m)²,    m = mean(x²) over all values of a row.
 
     It has its minimum where activations have mean square 1, and depends on no other row: a row has the same penalty in
-    any batch. This is activation regularisation (Merity et al. 2017, arXiv:1708.01009) with a target instead of zero.
-    A loss that does not change with the scale of features, as that of a head with BatchNorm, leaves this scale alone,
-    and without a penalty it can grow without bound.
+    any batch. This is activation regularisation (Merity et al. 2017, arXiv:1708.01009) with a target instead of zero. A
+    loss that does not change with the scale of features, as that of a head with BatchNorm, leaves this scale alone, and
+    without a penalty it can grow without bound. A row without a gradient has no part in the loss, as what a rank
+    encodes that has no share of a batch. It has no penalty either.
 
     The gradient is added on the way back, so that no training loop has to know of the penalty, and a loss shows what it
     always did. `penalise_activations` says how many rows a step has; before that, and in evaluation, nothing happens.
@@ -73,6 +74,7 @@ class _AddGradient(torch.autograd.Function):
         rows = x.flatten(1)
         dtype = torch.promote_types(x.dtype, torch.float32)
         mean_square = torch.linalg.vector_norm(rows, dim=1, dtype=dtype).square() / rows.shape[1] + EPSILON
-        factor = ctx.strength * 4 * mean_square.log() / (rows.shape[1] * mean_square)
+        counts = gradient.flatten(1).any(1)
+        factor = counts * (ctx.strength * 4 * mean_square.log() / (rows.shape[1] * mean_square))
         total = torch.addcmul(gradient.to(dtype), x.to(dtype), factor.view(-1, *[1] * (x.dim() - 1)))
         return total.to(gradient.dtype), None
