@@ -66,6 +66,8 @@ def test_a_run_starts_from_another_and_goes_on_without_it(tmp_path: Path) -> Non
 
 def test_weights_of_a_run_bring_their_network_with_them(tmp_path: Path) -> None:
     volumes = np.random.default_rng(1).random((6, 1, 16, 16, 16), dtype=np.float32)
+    saved = tmp_path / "volumes.npy"
+    np.save(saved, volumes)
     shape = {"encoder": "nf_resnet10_3d", "width": 0.125, "features": 24}
     settings: dict[str, Any] = {"size": 16, "probe_every": 0, "batch_size": 2}
 
@@ -79,12 +81,17 @@ def test_weights_of_a_run_bring_their_network_with_them(tmp_path: Path) -> None:
     assert icone.plan(volumes, weights=str(first.folder), console=Terminal(quiet=True), **settings)["fits"]
     with pytest.raises(InputError, match=r"only 0\.\d% of the encoder fits"):
         train("wider", epochs=1, weights=str(first.folder), encoder="nf_resnet10_3d")
+    config = PretrainConfig(
+        **vars(taken_over.config) | {"encoder": "auto", "width": 1.0, "features": None, "source": str(saved)}
+    )
+    (several,) = icone.pretrain_many([config], [tmp_path / "several"], console=Terminal(quiet=True))
+    assert {name: getattr(several.config, name) for name in shape} == shape
     shutil.rmtree(first.folder)
     resumed = train("second", epochs=2, weights=str(first.folder), resume=True)
     assert resumed.config == taken_over.config
 
 
-def test_a_note_asks_where_most_of_an_encoder_stays_random(tmp_path: Path) -> None:
+def test_a_note_asks_where_most_of_an_encoder_stays_random() -> None:
     own = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 6))
     content = {"0.weight": torch.zeros(4, 4), "0.bias": torch.zeros(4)}
     few = put_weights(own, content, origin="here", in_channels=1)

@@ -39,7 +39,8 @@ def test_the_gradient_is_that_of_a_loss_with_the_penalty(shape: tuple[int, ...])
 
 def test_passes_of_single_rows_add_up_to_the_gradient_of_all() -> None:
     torch.manual_seed(1)
-    network = nn.Sequential(nn.Linear(4, 3), ActivationPenalty(WEIGHT))
+    linear = nn.Linear(4, 3)
+    network = nn.Sequential(linear, ActivationPenalty(WEIGHT))
     penalise_activations(network, rows=6)
     x = torch.randn(6, 4)
     gradients = []
@@ -47,7 +48,8 @@ def test_passes_of_single_rows_add_up_to_the_gradient_of_all() -> None:
         network.zero_grad()
         for part in passes:
             Recomputation(network, network)(part).square().sum().backward()
-        gradients.append(network[0].weight.grad.clone())  # type: ignore[union-attr, operator]
+        assert linear.weight.grad is not None
+        gradients.append(linear.weight.grad.clone())
     torch.testing.assert_close(*gradients)
 
 
@@ -96,9 +98,10 @@ def test_activations_come_back_to_the_size_of_one_where_the_loss_leaves_their_si
 
     def size_after(weight: float) -> float:
         torch.manual_seed(3)
-        network = nn.Sequential(nn.Linear(8, 16), ActivationPenalty(weight))
+        linear = nn.Linear(8, 16)
+        network = nn.Sequential(linear, ActivationPenalty(weight))
         with torch.no_grad():
-            network[0].weight.mul_(100)  # type: ignore[operator]
+            linear.weight.mul_(100)
         penalise_activations(network, rows=len(x))
         optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
         for _ in range(600):
@@ -112,8 +115,8 @@ def test_activations_come_back_to_the_size_of_one_where_the_loss_leaves_their_si
 
 
 def settings(**others: Any) -> PretrainConfig:
-    tiny = {"encoder": "nf_resnet10_3d", "width": 0.125, "features": 16, "size": 16, "probe_every": 0}
-    return PretrainConfig(source="synthetic:shapes@16x12", batch_size=4, **tiny, **others)  # type: ignore[arg-type]
+    tiny: dict[str, Any] = {"encoder": "nf_resnet10_3d", "width": 0.125, "features": 16, "size": 16, "probe_every": 0}
+    return PretrainConfig(source="synthetic:shapes@16x12", batch_size=4, **tiny, **others)
 
 
 @pytest.mark.parametrize(("others", "rows"), [({}, 8), ({"micro_batch": 1}, 8), ({"accumulate": 3, "views": 3}, 36)])

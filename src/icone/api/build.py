@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from icone.api.weights import start_from_weights, with_network_of_weights
+from icone.api.weights import start_from_weights
 from icone.config import OBJECT, FinetuneConfig, ImageViews, PretrainConfig, VolumeViews, is_object
 from icone.data import Data, Preparation, Source
 from icone.data.memory import free_bytes
@@ -82,8 +82,7 @@ def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> 
     """
     check_known(settings, PretrainConfig)
     is_auto = settings.get("batch_size") == "auto"
-    config = PretrainConfig(**{**settings, **described, **({"batch_size": 1} if is_auto else {})})
-    return with_network_of_weights(config), is_auto
+    return PretrainConfig(**{**settings, **described, **({"batch_size": 1} if is_auto else {})}), is_auto
 
 
 def check_known(settings: Collection[str], config: type[Any]) -> None:

@@ -14,7 +14,6 @@ from torch import nn
 from icone.api.run_labels import check_same_labels, differences_but_place, way_to_labels
 from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
-from icone.api.weights import NETWORK, leaves_network_open
 from icone.config import EncoderConfig, PretrainConfig
 from icone.config_text import differences, from_json
 from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
@@ -157,14 +156,6 @@ def same_batches(book: StateBook, config: PretrainConfig) -> PretrainConfig:
     names = ("batch_size", "micro_batch", "checkpoint_activations")
     before = from_json(book.config)
     return dataclasses.replace(config, **{name: getattr(before, name) for name in names})
-
-
-def same_network(book: StateBook, config: PretrainConfig) -> PretrainConfig:
-    """The network that the run has, where it came with the weights of another run, which may be gone by now."""
-    before = from_json(book.config)
-    if config.weights is None or before.weights != config.weights or not leaves_network_open(config):
-        return config
-    return dataclasses.replace(config, **{name: getattr(before, name) for name in NETWORK})
 
 
 class SoFar(NamedTuple):

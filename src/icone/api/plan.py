@@ -13,6 +13,7 @@ from icone.api.build import describe_objects, join_settings, memory_errors, own_
 from icone.api.planning import auto_batch, make_plan, plan_parts
 from icone.api.random_data import DataShape
 from icone.api.training_parts import build_parts
+from icone.api.weights import with_network_of_weights
 from icone.data import inspect_data, open_source
 from icone.data.notes import ENLARGED
 from icone.readable import Readable
@@ -48,6 +49,7 @@ def plan(
     """
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
     config, is_auto = join_settings(settings, described)
+    config = with_network_of_weights(config)
     if not is_auto:
         check_micro_batch_size(config)
     console = console or Terminal()

@@ -26,7 +26,6 @@ from icone.api.going_on import (
     put_initial_weights,
     read_so_far,
     same_batches,
-    same_network,
     tell_probed,
 )
 from icone.api.inspect import show_summary
@@ -35,6 +34,7 @@ from icone.api.random_data import DataShape
 from icone.api.seen_samples import earlier_split, seen_by_weights, trained_before
 from icone.api.training_data import KnownData, instances_record, load_training_data, provenance
 from icone.api.training_parts import Parts, build_parts, make_callbacks, step_compiler
+from icone.api.weights import with_network_of_weights
 from icone.config import PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, larger_last_batch, where_samples_are
@@ -110,6 +110,7 @@ def pretrain(
     given_labels = None if described["labels"] is not None else labels
     own_callbacks = [as_callback(one) for one in callbacks]
     run = Run(out if out is not None else default_folder(config.source))
+    config = with_network_of_weights(config, run)
     console = Terminal(quiet=True) if is_silent() else console or Terminal()
     if is_restarted() and run.exists():
         resume, extend = True, False
@@ -123,7 +124,6 @@ def pretrain(
             config = same_batches(load_book(run), config)
         check_batch_size(config.batch_size, ranks)
         if going_on:
-            config = same_network(load_book(run), config)
             going_on.changes(load_book(run), config, run)
         elif not is_auto:
             check_micro_batch_size(config, ranks)
@@ -174,9 +174,10 @@ def pretrain_many(
     if is_launched() and os.environ["WORLD_SIZE"] != "1":
         runs_given = counted(len(configs), "run")
         raise InputError(f"several processes share one run, and {runs_given} were given: train each by itself")
+    runs = [Run(out) for out in outs]
+    configs = [with_network_of_weights(config, run) for config, run in zip(configs, runs, strict=True)]
     first, console = configs[0], console or Terminal()
     resume = resume or is_restarted()
-    runs = [Run(out) for out in outs]
     for config, run in zip(configs, runs, strict=True):
         if other := different_data(first, config):
             raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")

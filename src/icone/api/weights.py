@@ -57,22 +57,19 @@ NETWORK = ("encoder", "norm", "width", "features")
 """Settings that say what an encoder is."""
 
 
-def with_network_of_weights(config: PretrainConfig) -> PretrainConfig:
-    """The configuration with the network of the run that `--weights` names, where it says of its own network nothing.
+def with_network_of_weights(config: PretrainConfig, run: Run | None = None) -> PretrainConfig:
+    """The configuration with the network of the run that `--weights` names, where all it says of its own are defaults.
 
-    A network that the other run was given as a Python object has no name to take over.
+    A `run` that goes on keeps the network that it took over, because the other may be gone by now. A network that the
+    other run was given as a Python object has no name to take over.
     """
-    if config.weights is None or not leaves_network_open(config):
+    if config.weights is None or any(getattr(config, name) != getattr(EncoderConfig, name) for name in NETWORK):
         return config
-    other = origin_run(config.weights)
-    if other is None or is_object(other.config.encoder):
+    if run is None or not run.exists() or run.config.weights != config.weights:
+        run = origin_run(config.weights)
+    if run is None or is_object(run.config.encoder):
         return config
-    return dataclasses.replace(config, **{name: getattr(other.config, name) for name in NETWORK})
-
-
-def leaves_network_open(config: PretrainConfig) -> bool:
-    """Whether all that it says of its network are defaults."""
-    return all(getattr(config, name) == getattr(EncoderConfig, name) for name in NETWORK)
+    return dataclasses.replace(config, **{name: getattr(run.config, name) for name in NETWORK})
 
 
 def start_from_weights(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> LoadedWeights:

@@ -23,7 +23,7 @@ from icone.errors import InputError
 
 LOADED_WEIGHTS = "icone_loaded_weights"
 """The attribute of an encoder that says what became of the weights that it was given."""
-HALF = 0.5
+DOUBTFUL_SHARE = 0.5
 """Of the encoder's numbers: where fewer fit, a note asks whether the weights are those of this network."""
 SMALLEST_SHARE = 0.1
 """Of the encoder's numbers that must fit. In an encoder of another width a few counters and biases fit by chance."""
@@ -137,7 +137,7 @@ def put_weights(network: nn.Module, content: Mapping[str, Any], *, origin: str, 
         new=new,
         unused=[name for name in tensors if name not in wanted],
         share=share,
-        notes=[few] if share < HALF else [],
+        notes=[few] if share < DOUBTFUL_SHARE else [],
     )
 
 
