@@ -16,6 +16,7 @@ from icone.evaluation.live_probe import (
     DEFAULT_INTERVAL,
     FEW_INSTANCES,
     FEWEST_INSTANCES,
+    FLOAT32_PASSES,
     MOST_INSTANCES,
     CollapseAlarm,
     LiveProbe,
@@ -117,6 +118,7 @@ def make_callbacks(
         available=len(dataset),
         views=config.views,
         sample_bytes=dataset.preparation.nbytes * (2 if dataset.preparation.crops else 1),
+        pass_cost=1 if parts.method.autocast_dtype is None else FLOAT32_PASSES,
     )
     probe = LiveProbe(parts.method, parts.views, dataset, parts.loader.device, plan, progress, probed)
     if probe.note:

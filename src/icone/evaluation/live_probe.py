@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from icone.evaluation.verdict import TAUGHT, State, Verdict, judge_live, lasting
 from icone.methods import Method
 from icone.training import Display
 from icone.training.callbacks import Callback, Row
-from icone.training.context import kept_random_state
+from icone.training.context import kept_random_state, matmul_precision
 from icone.views import Views
 
 MOST_INSTANCES = 512
@@ -42,6 +43,8 @@ FEW_INSTANCES = 128
 samples at least where the user names an interval, because scores of fewer say little."""
 TRAINING_PASSES = 2
 """What training on a view costs, in forward passes: three on paper, but volumes on two cores came to two."""
+FLOAT32_PASSES = 2
+"""What a forward pass in float32 costs, in those of bfloat16: TF32 has half the rate, and values twice the bytes."""
 MEMORY = 512 * 2**20
 """Bytes of prepared samples that the probe keeps."""
 AT_ONCE = 128
@@ -83,10 +86,12 @@ def plan_probe(
     first: bool = True,
     fewest: int = FEWEST_INSTANCES,
     most: int = MOST_INSTANCES,
+    pass_cost: float = 1.0,
 ) -> ProbePlan:
     """The first epoch, every `every`-th after it and the last; as many instances as that share affords.
 
-    They are at least `fewest`, where there are so many: whoever names an interval wants to see scores.
+    They are at least `fewest`, where there are so many: whoever names an interval wants to see scores. `pass_cost` is
+    what a forward pass of the probe costs, in those of the training.
 
     One more measurement, of the untrained encoder, comes before the first step. Where that has BatchNorm layers, one
     more pass over at most 256 of the instances gives them their statistics.
@@ -98,7 +103,7 @@ def plan_probe(
     """
     plan = ProbePlan(every, epochs, most, first)
     passes = SHARE * epochs * available * views * TRAINING_PASSES
-    affordable = max(fewest, int(passes / (plan.measurements * VIEWS)))
+    affordable = max(fewest, int(passes / (plan.measurements * VIEWS * pass_cost)))
     return replace(plan, instances=max(2, min(most, available, affordable, MEMORY // sample_bytes)))
 
 
@@ -147,6 +152,25 @@ def chosen_instances(labelled: npt.NDArray[np.bool_], count: int, kept: Sequence
 
 def _spread(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
     return rows[np.linspace(0, len(rows) - 1, count).round().astype(np.int64)]
+
+
+@contextmanager
+def float32_features(method: Method) -> Iterator[None]:
+    """Within the block a method that trains in bfloat16 encodes in float32, with products in TF32.
+
+    Where samples share most of their features (a mean cosine of 0.999), bfloat16 rounds away a part of what tells them
+    apart. The rounding error points in all directions and raises RankMe.
+    """
+    dtype = method.autocast_dtype
+    if dtype is None:
+        yield
+        return
+    method.autocast_dtype = None
+    try:
+        with matmul_precision("high"):
+            yield
+    finally:
+        method.autocast_dtype = dtype
 
 
 class LiveProbe(Callback):
@@ -221,7 +245,7 @@ class LiveProbe(Callback):
             return geometry_metrics(features[:, 0], features, self.classes), self.label_probe(features)
 
     def _calibrate(self) -> None:
-        with kept_random_state(self.device, SEED):
+        with kept_random_state(self.device, SEED), float32_features(self.method):
             calibrate_batch_norm(
                 self.method.encoder,
                 calibration_rows(len(self.images), at_once=self.at_once),
@@ -234,9 +258,9 @@ class LiveProbe(Callback):
         training = self.method.training
         self.method.eval()
         rows: list[Tensor] = []
-        with kept_random_state(self.device, SEED):
+        with kept_random_state(self.device, SEED), float32_features(self.method):
             for images in torch.split(self.images, self.at_once):
-                rows.append(self.method.encode(self.views(images.to(self.device), VIEWS)).float().cpu())
+                rows.append(self.method.encode(self.views(images.to(self.device), VIEWS)).cpu())
                 if progress is not None:
                     progress(sum(map(len, rows)), len(self.images))
         self.method.train(training)

@@ -40,7 +40,7 @@ class RunContext:
         before = self._generator.graphsafe_get_state()
         self._generator.graphsafe_set_state(self._random_state)
         try:
-            with torch.cuda.stream(self.stream), _matmul_precision("high" if self.tf32 else "highest"):
+            with torch.cuda.stream(self.stream), matmul_precision("high" if self.tf32 else "highest"):
                 yield
         finally:
             self._random_state = self._generator.graphsafe_get_state()
@@ -74,7 +74,8 @@ def kept_random_state(device: torch.device, seed: int | None = None) -> Iterator
 
 
 @contextmanager
-def _matmul_precision(precision: str) -> Iterator[None]:
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Set within the block how PyTorch multiplies matrices of float32: "highest" is exact, "high" may use TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
