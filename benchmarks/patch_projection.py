@@ -10,6 +10,7 @@ Probes are tested on a held-out fifth. Run again, it redoes nothing.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,10 @@ SETS: dict[str, dict[str, Any]] = {
 def study(name: str, data: Path, epochs: int) -> Experiment:
     """The experiment on one set."""
     settings = {"epochs": epochs, **SETS[name]}
-    if "labels" in settings:
-        settings["labels"] = data / settings["labels"]
+    labels = data / settings.pop("labels") if "labels" in settings else None
 
     def grid(options: Options) -> list[Cell]:
+        options = dataclasses.replace(options, labels=labels)
         source = name if "@" in name else str(data / name)
         vary = {"freeze_patch_embed": (False, True), "lr": RATES}
         return Grid(datasets=(source,), batch_sizes=(1, 16), seeds=3, settings=settings, vary=vary)(options)

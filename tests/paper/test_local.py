@@ -22,7 +22,7 @@ from icone.config import PretrainConfig
 from icone.errors import InputError, InterruptedRun
 from icone.paper.contents import on_this_node
 from icone.paper.engines.events import Event, Task
-from icone.paper.engines.local import LocalEngine, _Worker
+from icone.paper.engines.local import LocalEngine, _Worker, threads_of_a_process
 from icone.paper.engines.packing import Packing
 from icone.paper.engines.worker import WorkerReport, work
 from icone.paper.execute import ExecutionSettings, Job, _train_side_by_side, execute, execute_one
@@ -104,6 +104,30 @@ def test_a_group_that_trained_together_is_only_measured_after(store: Store, spec
     assert [store.executions(s.key) for s in specs] == [1, 1]
     alone = execute_one(specs[0], store.run_folder("alone"), CPU)
     assert outcomes[0].metrics == alone.metrics
+
+
+def test_all_matrix_products_of_a_worker_keep_to_its_threads() -> None:
+    """In a process of its own: the limits stay."""
+    code = """
+import numpy, torch
+from threadpoolctl import threadpool_info
+from icone.paper.execute import use_threads
+use_threads(1)
+import sklearn.linear_model
+pools = threadpool_info()
+assert {pool["user_api"] for pool in pools} == {"blas", "openmp"}, pools
+assert all(pool["num_threads"] == 1 for pool in pools if pool["user_api"] == "blas"), pools
+assert torch.get_num_threads() == 1
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_a_process_beside_a_gpu_takes_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert [threads_of_a_process(gpu, workers) for workers in (1, 2, 8)] == [4, 4, 2]
+    assert [threads_of_a_process(cpu, workers) for workers in (1, 2, 8)] == [None, 8, 2]
 
 
 def test_runs_that_train_side_by_side_share_their_time(

@@ -172,8 +172,6 @@ class PaperRun(Stored):
         return device_name(pick_device(self.device))
 
     def _engine(self, store: Store) -> SweepEngine:
-        import torch
-
         from icone.api.build import pick_device
         from icone.paper.execute import ExecutionSettings
 
@@ -190,8 +188,7 @@ class PaperRun(Stored):
 
         on_gpu = pick_device(self.device).type == "cuda"
         workers = self.workers or (2 if on_gpu else 1)
-        threads = None if workers == 1 else max(1, torch.get_num_threads() // workers)
-        setting = ExecutionSettings(**common, threads=threads, node_cache=self.node_cache)  # type: ignore[arg-type]
+        setting = ExecutionSettings(**common, node_cache=self.node_cache)  # type: ignore[arg-type]
         return LocalEngine(store, setting, workers, together=self.side_by_side if on_gpu else 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ import torch
 
 from icone.api.build import pick_device
 from icone.data.memory import free_bytes
+from icone.evaluation.probes import MOST_THREADS
 from icone.paper.engines.events import Event, Limit, Observe, Task
 from icone.paper.engines.packing import Packing
 from icone.paper.engines.worker import WorkerReport, serve
@@ -51,8 +53,10 @@ class LocalEngine:
     """
 
     def __init__(self, store: Store, setting: ExecutionSettings, workers: int, together: int = 1) -> None:
-        self.store, self.setting, self.slots, self.together = store, setting, workers, together
         device = pick_device(setting.device)
+        if setting.threads is None:
+            setting = dataclasses.replace(setting, threads=threads_of_a_process(device, workers))
+        self.store, self.setting, self.slots, self.together = store, setting, workers, together
         if device.type == "cuda":
             capacity = torch.cuda.mem_get_info(device)[0]
             self.packing = Packing(capacity, slots=workers, overhead=CONTEXT_BYTES)
@@ -216,6 +220,21 @@ class LocalEngine:
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
+
+
+def threads_of_a_process(device: torch.device, workers: int) -> int | None:
+    """Threads of each of so many processes; None: as many as PyTorch takes.
+
+    A CPU trains with all of its cores. Beside a GPU the processor only measures, by products so small that many threads
+    get in each other's way.
+
+    >>> threads_of_a_process(torch.device("cpu"), 1) is None, threads_of_a_process(torch.device("cpu"), 1000)
+    (True, 1)
+    """
+    if workers == 1 and device.type == "cpu":
+        return None
+    share = max(1, torch.get_num_threads() // workers)
+    return share if device.type == "cpu" else min(MOST_THREADS, share)
 
 
 def _groups(tasks: Sequence[Task], together: int) -> list[list[Task]]:
