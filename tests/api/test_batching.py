@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import icone
-from icone.api.batching import check_micro_batch_size, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
 from icone.api.pretrain import pretrain_many
 from icone.cli import main
 from icone.config import PretrainConfig
@@ -90,3 +90,30 @@ def test_more_batches_than_an_epoch_has_cannot_be_added_up(tmp_path: Path) -> No
 def test_a_plan_refuses_a_batch_above_the_samples() -> None:
     with pytest.raises(InputError, match="batch_size must be 1 to 40, the number of training samples, got 60"):
         icone.plan(**POINTS, batch_size=60)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_told"),
+    [
+        ({}, True),
+        ({"batch_size": 16, "micro_batch": 1}, True),
+        ({"batch_size": 2}, False),
+        ({"norm": "group"}, False),
+        ({"encoder": "nf_resnet10_3d"}, False),
+        ({"encoder": "vit_small_patch16"}, False),
+        ({"recipe": "paper"}, False),
+        ({"weights": "elsewhere"}, False),
+    ],
+)
+def test_batch_norm_that_sees_one_volume_at_a_time_is_told(settings: dict[str, Any], is_told: bool) -> None:
+    said = batch_norm_at_one(PretrainConfig(**{"source": "scans", "encoder": "resnet10_3d"} | settings), 3)
+    assert ("nf_resnet10_3d does without it" in said) == is_told
+
+
+def test_advice_on_the_encoder_comes_before_a_run_and_not_when_it_goes_on(tmp_path: Path, stop_after: Any) -> None:
+    settings = {"source": "synthetic:shapes@16x4", "encoder": "resnet10_3d", "width": 0.125}
+    stop_after(1)
+    with pytest.raises(icone.errors.InterruptedRun):
+        icone.pretrain(**POINTS | settings, out=tmp_path, console=Console(file=(first := io.StringIO()), width=300))
+    assert "does without it" in first.getvalue()
+    assert "does without it" not in said_by_training(tmp_path, **settings, resume=True)

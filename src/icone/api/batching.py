@@ -1,8 +1,9 @@
-"""Whether `--batch-size`, `--micro-batch` and `--accumulate` fit together."""
+"""Whether `--batch-size`, `--micro-batch`, `--accumulate` and the encoder fit together."""
 
 from __future__ import annotations
 
 from icone.config import PretrainConfig
+from icone.encoders.registry import NF, RESNETS_3D, encoder_name
 from icone.errors import InputError
 from icone.nn.ranks import Ranks
 from icone.terminal import counted, either
@@ -44,6 +45,24 @@ def uneven_micro_batches(config: PretrainConfig, ranks: Ranks | None = None) -> 
     sizes = counted(most, "sample") if fewest == most else f"{fewest} to {counted(most, 'sample')}"
     given = f"--micro-batch={config.micro_batch}"
     return f"{given} does not divide {whose}: the encoder takes {passes} micro-batches of {sizes}"
+
+
+def batch_norm_at_one(config: PretrainConfig, spatial_dims: int) -> str:
+    """A sentence where BatchNorm of a network for volumes sees one sample at a time; nothing elsewhere.
+
+    docs/decisions/small-batches.md has the measurements.
+
+    >>> print(batch_norm_at_one(PretrainConfig(source="scans"), 3))
+    resnet18_3d has BatchNorm and learns slowly from one sample at a time: --encoder=nf_resnet18_3d does without it
+    >>> batch_norm_at_one(PretrainConfig(source="scans", batch_size=16), 3)
+    ''
+    """
+    name = encoder_name(config.encoder, spatial_dims)
+    at_a_time = min(config.batch_size, config.micro_batch or config.batch_size)
+    learned = config.weights is None and config.recipe == "icone"
+    if at_a_time > 1 or not learned or name not in RESNETS_3D or config.norm != "batch":
+        return ""
+    return f"{name} has BatchNorm and learns slowly from one sample at a time: --encoder={NF}{name} does without it"
 
 
 def _of_a_process(config: PretrainConfig, ranks: Ranks | None) -> tuple[int, str]:

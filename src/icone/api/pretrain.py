@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from icone import cuda
-from icone.api.batching import check_micro_batch_size, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.going_on import (
     GoingOn,
@@ -243,7 +243,8 @@ def _prepare(
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
     data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
-    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks)]):
+    advice = "" if saved else batch_norm_at_one(config, data.preparation.spatial_dims)
+    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks), advice]):
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         tell(f"note: {larger_last_batch(parts.loader)}")
