@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import continued
+import evidence
 import probe
 from icone.encoders import build_encoder
+from icone.methods import METHODS
+from icone.paper import import_runs
+from icone.paper.store import Store
 from step import (
     PEERS,
     WARM_UPS,
@@ -167,3 +172,24 @@ def test_continued_pretraining_is_compared_in_pairs_of_set_and_seed() -> None:
     line = next(line for line in continued.table(rows, "knn_5").splitlines() if "default" in line)
     assert [cell.strip() for cell in line.split("|")[2:6]] == ["55.0±7.1", "–", "–", "70.0"]
     assert {name for part in continued.PARTS.values() for name in part} == continued.SETS.keys()
+
+
+def test_evidence_runs_what_is_left_and_keeps_what_was_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = Path(evidence.__file__).parent / "results" / "evidence.zip"
+    store = Store(tmp_path / "imported").create()
+    (counts,) = import_runs(store, [kept]).values()
+    assert counts.added > 0
+    generated = dataclasses.replace(evidence.QUESTIONS[0], data=evidence.GENERATED)
+    assert len(evidence.left_of(generated.cells(tmp_path), store)) == 6  # none of it is there
+    for left in ("2", "0", "0"):
+        evidence.main(tmp_path / "store", smoke=True, workers=1, show=left == "2")
+        assert capsys.readouterr().out.splitlines()[-2].split("│")[2:4] == [" 2    ", f" {left}    "]
+    assert len(list((tmp_path / "store" / "outcomes").iterdir())) == 2
+
+
+def test_questions_of_evidence_are_asked_once_and_name_methods_that_exist_there() -> None:
+    assert len({question.asks for question in evidence.QUESTIONS}) == len(evidence.QUESTIONS)
+    for question in evidence.QUESTIONS:
+        assert all(METHODS[method].min_batch_size <= min(question.batch_sizes) for method in question.methods)

@@ -1,0 +1,137 @@
+"""The evidence at length: runs of 100 epochs, ranked by what they decide, in a store that goes on from time to time.
+
+    python benchmarks/evidence.py --data DIR --store runs/evidence --show             # what is done and what is left
+    python benchmarks/evidence.py --data DIR --store runs/evidence --max-minutes 9    # the next runs; again, it goes on
+    icone paper import benchmarks/results/evidence.zip --store runs/evidence          # the runs of before
+
+Three seeds, the default recipe, as in docs/results.md. DIR holds the folders caltech20, bloodcells and medmnist, and
+breastmnist_128_rebuilt.npz. As many questions are worked on at a time as there are processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from icone.paper import Experiment, Grid, Options, run_experiment
+from icone.paper.spec import Cell
+from icone.paper.store import Store
+from icone.process import configure_process
+from icone.recipe import Recipe
+
+CALTECH: dict[str, Any] = {"datasets": ("caltech20",), "settings": {"size": 112}}
+BREAST: dict[str, Any] = {"datasets": ("breastmnist_128_rebuilt.npz",), "settings": {"size": 112}}
+BLOOD: dict[str, Any] = {"datasets": ("bloodcells/images",), "settings": {"size": 64}}
+ADRENAL: dict[str, Any] = {"datasets": ("adrenalmnist3d@64",), "settings": {"encoder": "nf_resnet18_3d"}}
+"""With the network without BatchNorm, and the official test split."""
+GENERATED: dict[str, Any] = {"datasets": ("synthetic:cells@32x60",), "settings": {"encoder": "test_vit"}}
+
+
+@dataclass(frozen=True)
+class Question:
+    """Some runs that answer a question together."""
+
+    asks: str
+    data: dict[str, Any]
+    methods: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    recipe: Recipe = "icone"
+
+    def cells(self, folder: Path, epochs: int = 100, seeds: int = 3) -> list[Cell]:
+        """The runs."""
+        name = self.data["datasets"][0]
+        is_medmnist = "@" in name
+        source = name if is_medmnist or name.startswith("synthetic:") else str(folder / name)
+        options = Options(
+            data_root=folder / "medmnist",
+            official_test=is_medmnist,
+            labels=folder / "bloodcells/labels.csv" if name.startswith("bloodcells") else None,
+            recipe=self.recipe,
+            epochs=epochs,
+        )
+        grid = Grid(
+            datasets=(source,), methods=self.methods, batch_sizes=self.batch_sizes, seeds=seeds,
+            settings=self.data["settings"],
+        )  # fmt: skip
+        return grid(options)
+
+
+QUESTIONS: tuple[Question, ...] = (
+    Question("Is IConE as good at B = 1 as at 16 on natural images?", CALTECH, ("icone",), (1, 16)),
+    Question("Is IConE ahead of DIET at B = 1 on volumes?", ADRENAL, ("diet",), (1,)),
+    Question("Is IConE ahead of MAE at B = 1 on natural images?", CALTECH, ("mae",), (1,)),
+    Question("Is IConE as good at B = 1 as at 16 on ultrasound?", BREAST, ("icone",), (1, 16)),
+    Question("Is IConE ahead of NPID at B = 1 on volumes?", ADRENAL, ("npid",), (1,)),
+    Question("Is IConE ahead of MoCo v2 at B = 1 on blood cells?", BLOOD, ("moco",), (1,)),
+    Question("Is IConE ahead of SimCLR and MAE at B = 16 on natural images?", CALTECH, ("simclr", "mae"), (16,)),
+    Question("Is IConE ahead of SimCLR and MAE at B = 16 on ultrasound?", BREAST, ("simclr", "mae"), (16,)),
+    Question("Is IConE ahead of MoCo v2 and SimMIM at B = 1 on volumes?", ADRENAL, ("moco", "simmim"), (1,)),
+    Question("Is IConE ahead of MAE and MoCo v2 at B = 1 on ultrasound?", BREAST, ("mae", "moco"), (1,)),
+    Question("Does the printed objective recover on natural images?", CALTECH, ("icone",), (1,), recipe="paper"),
+    Question("How is B = 4 on natural images?", CALTECH, ("icone", "simclr"), (4,)),
+    Question("How is B = 4 on volumes?", ADRENAL, ("icone", "simclr"), (4,)),
+)
+
+
+def left_of(cells: Iterable[Cell], store: Store) -> list[Cell]:
+    """The runs that have not ended yet."""
+    return [cell for cell in cells if store.last_record(cell.spec.key) is None]
+
+
+def _these(cells: list[Cell], options: Options) -> list[Cell]:
+    return cells
+
+
+def main(
+    store: Path,
+    data: Path = Path("data"),
+    max_minutes: float | None = None,
+    workers: int = 3,
+    show: bool = False,
+    smoke: bool = False,
+) -> None:
+    """Run what is missing, the most decisive first.
+
+    Args:
+        store: folder of the runs.
+        data: folder that holds the data.
+        max_minutes: save and stop after this time; the same call goes on.
+        workers: processes beside each other; each trains the seeds of a run side by side.
+        show: say what is done and what is left, and run nothing.
+        smoke: one question on generated images with a tiny network, for one epoch.
+    """
+    configure_process()
+    console, began = Console(), time.monotonic()
+    questions, settings = QUESTIONS, dict[str, int]()
+    if smoke:
+        questions = (dataclasses.replace(QUESTIONS[0], data=GENERATED, batch_sizes=(1,)),)
+        settings = {"epochs": 1, "seeds": 2}
+    asked = {question.asks: question.cells(data, **settings) for question in questions}
+    open_ones = [] if show else [asks for asks, cells in asked.items() if left_of(cells, Store(store))]
+    for block in (open_ones[i : i + workers] for i in range(0, len(open_ones), workers)):
+        spent = (time.monotonic() - began) / 60
+        if max_minutes is not None and spent >= max_minutes:
+            console.print(f"{max_minutes:g} minutes are over: the same command goes on")
+            break
+        console.print(*block, sep="\n")
+        cells = [cell for asks in block for cell in asked[asks]]
+        experiment = Experiment(name="evidence: " + " ".join(block), grid=partial(_these, cells))
+        left = None if max_minutes is None else max_minutes - spent
+        run_experiment(experiment, store=store, workers=workers, max_minutes=left, console=console)
+    table = Table("question", "runs", "left")
+    for asks, cells in asked.items():
+        table.add_row(asks, str(len(cells)), str(len(left_of(cells, Store(store)))))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
