@@ -59,8 +59,8 @@ def batch_norm_at_one(config: PretrainConfig, spatial_dims: int) -> str:
     """
     name = encoder_name(config.encoder, spatial_dims)
     at_a_time = min(config.batch_size, config.micro_batch or config.batch_size)
-    learned = config.weights is None and config.recipe == "icone"
-    if at_a_time > 1 or not learned or name not in RESNETS_3D or config.norm != "batch":
+    is_ours = config.weights is None and config.recipe == "icone"
+    if at_a_time > 1 or not is_ours or name not in RESNETS_3D or config.norm != "batch":
         return ""
     return f"{name} has BatchNorm and learns slowly from one sample at a time: --encoder={NF}{name} does without it"
 
