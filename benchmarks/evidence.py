@@ -117,14 +117,15 @@ def main(
         settings = {"epochs": 1, "seeds": 2}
     asked = {question.asks: question.cells(data, **settings) for question in questions}
     open_ones = [] if show else [asks for asks, cells in asked.items() if left_of(cells, Store(store))]
-    for block in (open_ones[i : i + workers] for i in range(0, len(open_ones), workers)):
+    for start in range(0, len(open_ones), workers):
+        block = open_ones[start : start + workers]
         spent = (time.monotonic() - began) / 60
         if max_minutes is not None and spent >= max_minutes:
             console.print(f"{max_minutes:g} minutes are over: the same command goes on")
             break
         console.print(*block, sep="\n")
         cells = [cell for asks in block for cell in asked[asks]]
-        experiment = Experiment(name="evidence: " + " ".join(block), grid=partial(_these, cells))
+        experiment = Experiment(name=f"evidence-{start}", grid=partial(_these, cells))
         left = None if max_minutes is None else max_minutes - spent
         run_experiment(experiment, store=store, workers=workers, max_minutes=left, console=console)
     table = Table("question", "runs", "left")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ import evidence
 import probe
 from icone.encoders import build_encoder
 from icone.methods import METHODS
-from icone.paper import import_runs
+from icone.paper import Experiment, import_runs, run_experiment
+from icone.paper.experiments import EXPERIMENTS
 from icone.paper.store import Store
 from step import (
     PEERS,
@@ -174,9 +176,20 @@ def test_continued_pretraining_is_compared_in_pairs_of_set_and_seed() -> None:
     assert {name for part in continued.PARTS.values() for name in part} == continued.SETS.keys()
 
 
+def registered_for_once(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`run_experiment` whose experiment is forgotten after the test."""
+
+    def run(experiment: Experiment, **settings: Any) -> Any:
+        monkeypatch.setitem(EXPERIMENTS, experiment.name, experiment)
+        return run_experiment(experiment, **settings)
+
+    return run
+
+
 def test_evidence_runs_what_is_left_and_keeps_what_was_imported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(evidence, "run_experiment", registered_for_once(monkeypatch))
     kept = Path(evidence.__file__).parent / "results" / "evidence.zip"
     store = Store(tmp_path / "imported").create()
     (counts,) = import_runs(store, [kept]).values()
