@@ -1,4 +1,4 @@
-"""The evidence at length: runs of 100 epochs, ranked by what they decide, in a store that goes on from time to time.
+"""The evidence at length: runs of 100 epochs, ranked by what they decide, in one store that a later call continues.
 
     python benchmarks/evidence.py --data DIR --store runs/evidence --show             # what is done and what is left
     python benchmarks/evidence.py --data DIR --store runs/evidence --max-minutes 9    # the next runs; again, it goes on
@@ -28,12 +28,16 @@ from icone.paper.store import Store
 from icone.process import configure_process
 from icone.recipe import Recipe
 
-CALTECH: dict[str, Any] = {"datasets": ("caltech20",), "settings": {"size": 112}}
-BREAST: dict[str, Any] = {"datasets": ("breastmnist_128_rebuilt.npz",), "settings": {"size": 112}}
-BLOOD: dict[str, Any] = {"datasets": ("bloodcells/images",), "settings": {"size": 64}}
-ADRENAL: dict[str, Any] = {"datasets": ("adrenalmnist3d@64",), "settings": {"encoder": "nf_resnet18_3d"}}
-"""With the network without BatchNorm, and the official test split."""
-GENERATED: dict[str, Any] = {"datasets": ("synthetic:cells@32x60",), "settings": {"encoder": "test_vit"}}
+CALTECH, BREAST, BLOOD = "caltech20", "breastmnist_128_rebuilt.npz", "bloodcells/images"
+ADRENAL, GENERATED = "adrenalmnist3d@64", "synthetic:cells@32x60"
+SETTINGS: dict[str, dict[str, Any]] = {
+    CALTECH: {"size": 112},
+    BREAST: {"size": 112},
+    BLOOD: {"size": 64},
+    ADRENAL: {"encoder": "nf_resnet18_3d"},
+    GENERATED: {"encoder": "test_vit"},
+}
+"""Of every set. MedMNIST's has its official test split, and the network without BatchNorm."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +45,24 @@ class Question:
     """Some runs that answer a question together."""
 
     asks: str
-    data: dict[str, Any]
+    data: str
     methods: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     recipe: Recipe = "icone"
 
     def cells(self, folder: Path, epochs: int = 100, seeds: int = 3) -> list[Cell]:
         """The runs."""
-        name = self.data["datasets"][0]
-        is_medmnist = "@" in name
-        source = name if is_medmnist or name.startswith("synthetic:") else str(folder / name)
+        source = str(folder / self.data) if self.data in (CALTECH, BREAST, BLOOD) else self.data
         options = Options(
             data_root=folder / "medmnist",
-            official_test=is_medmnist,
-            labels=folder / "bloodcells/labels.csv" if name.startswith("bloodcells") else None,
+            official_test=self.data == ADRENAL,
+            labels=folder / "bloodcells/labels.csv" if self.data == BLOOD else None,
             recipe=self.recipe,
             epochs=epochs,
         )
         grid = Grid(
             datasets=(source,), methods=self.methods, batch_sizes=self.batch_sizes, seeds=seeds,
-            settings=self.data["settings"],
+            settings=SETTINGS[self.data],
         )  # fmt: skip
         return grid(options)
 

@@ -110,6 +110,12 @@ def test_batch_norm_that_sees_one_volume_at_a_time_is_told(settings: dict[str, A
     assert ("nf_resnet10_3d does without it" in said) == is_told
 
 
+@pytest.mark.parametrize(("batch_size", "is_told"), [(1, True), (4, False)])
+def test_a_plan_advises_on_the_encoder_too(batch_size: int, is_told: bool) -> None:
+    found = icone.plan("synthetic:shapes@16x8", encoder="resnet10_3d", width=0.125, batch_size=batch_size, device="cpu")
+    assert any("does without it" in note for note in found["notes"]) == is_told
+
+
 def test_advice_on_the_encoder_comes_before_a_run_and_not_when_it_goes_on(tmp_path: Path, stop_after: Any) -> None:
     settings = {"source": "synthetic:shapes@16x4", "encoder": "resnet10_3d", "width": 0.125}
     stop_after(1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from icone.api.batching import check_micro_batch_size, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.planning import auto_batch, make_plan, plan_parts
 from icone.api.random_data import DataShape
@@ -64,7 +64,8 @@ def plan(
         with console.status("taking steps on random samples"):
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
-    if found.chosen is not None and (uneven := uneven_micro_batches(found.apply(config))):
-        hints.append(uneven)
+    if found.chosen is not None:
+        chosen = found.apply(config)
+        hints += filter(None, [uneven_micro_batches(chosen), batch_norm_at_one(chosen, preparation.spatial_dims)])
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
     return Readable(found.to_json(), plan_parts)
