@@ -38,6 +38,20 @@ def test_weights_are_standardised_as_in_timm(stride: int) -> None:
     torch.testing.assert_close(found, expected)
 
 
+def test_weights_are_standardised_alike_in_either_layout() -> None:
+    """Channels last, as a GPU has them, and channels first, as a CPU has them: values and gradients."""
+    first = ScaledStdConv3d(4, 6, 3).double()
+    last = ScaledStdConv3d(4, 6, 3).double()
+    last.load_state_dict(first.state_dict())
+    last.to(memory_format=torch.channels_last_3d)
+    assert first.weight.is_contiguous() and not last.weight.is_contiguous()
+    for conv in (first, last):
+        (conv.standardised_weight() ** 3).sum().backward()
+    torch.testing.assert_close(last.standardised_weight(), first.standardised_weight())
+    for name in ("weight", "gain"):
+        torch.testing.assert_close(getattr(last, name).grad, getattr(first, name).grad)
+
+
 def test_a_convolution_keeps_the_variance_of_noise_whatever_its_weights_are() -> None:
     torch.manual_seed(0)
     conv = ScaledStdConv3d(32, 48, 3)
