@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from functools import partial
 from pathlib import Path
 from typing import Any
 

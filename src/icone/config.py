@@ -115,9 +115,10 @@ class EncoderConfig:
     encoder: str = "auto"
     """`vit_small_patch16` or any timm name (2D); `resnet10_3d`…`resnet50_3d`, the same without BatchNorm
     `nf_resnet10_3d`…`nf_resnet50_3d`, `monai:SwinUNETR`, `monai:SegResNet`, `monai:DenseNet121`, `monai:MedNeXtS`,
-    `monai:ViT`, `nnunet:ResEncL` (3D); `mlp` (points); auto: vit_small_patch16
-    for images, resnet18_3d for volumes, mlp for points. To try things out in seconds: `test_resnet` or `test_vit` for
-    images, `resnet10_3d` with --width 0.25 for volumes."""
+    `monai:ViT`, `nnunet:ResEncL` (3D); `mlp` (points). auto: vit_small_patch16 for images,
+    nf_resnet18_3d for volumes, mlp for points; paper: the same, but resnet18_3d for volumes, which auto is too with
+    --weights, --norm or --recipe paper. To try things out in seconds: `test_resnet` or `test_vit` for images,
+    `nf_resnet10_3d` with --width 0.25 for volumes."""
     weights: str | None = None
     """What the encoder starts from, instead of random weights: `timm` or `timm:TAG` (those of the named model),
     `hf-hub:OWNER/NAME`, `medicalnet` (resnet…_3d), another run's folder, a folder, a .safetensors or .pth file."""

@@ -30,6 +30,10 @@ BASE_LR = 1e-4
 """The paper's learning rate, here meant for 16 samples a step: AdamW's settings follow the batch size."""
 WEIGHT_DECAY = 0.05
 """The paper's weight decay."""
+VOLUME_ENCODER = "nf_resnet18_3d"
+"""Network of volumes where `--encoder` is auto: the paper's 3D ResNet-18 without its BatchNorm, for which one volume at
+a time is too few. Without it batch size 1 is level with 16, and micro-batches are exact
+(docs/decisions/volume-network.md)."""
 HEAD_SAMPLES = 32
 """Samples over which the BatchNorm of the head averages its statistics. With 16, features lose a third of their RankMe;
 with 64, the averages lag behind the weights at batch size 1."""

@@ -44,7 +44,8 @@ def test_weights_are_standardised_alike_in_either_layout() -> None:
     last = ScaledStdConv3d(4, 6, 3).double()
     last.load_state_dict(first.state_dict())
     last.to(memory_format=torch.channels_last_3d)
-    assert first.weight.is_contiguous() and not last.weight.is_contiguous()
+    assert first.weight.is_contiguous()
+    assert not last.weight.is_contiguous()
     for conv in (first, last):
         (conv.standardised_weight() ** 3).sum().backward()
     torch.testing.assert_close(last.standardised_weight(), first.standardised_weight())

@@ -52,9 +52,9 @@ def batch_norm_at_one(config: PretrainConfig, spatial_dims: int) -> str:
 
     docs/decisions/small-batches.md has the measurements.
 
-    >>> print(batch_norm_at_one(PretrainConfig(source="scans"), 3))
+    >>> print(batch_norm_at_one(PretrainConfig(source="scans", encoder="resnet18_3d"), 3))
     resnet18_3d has BatchNorm and learns slowly from one sample at a time: --encoder=nf_resnet18_3d does without it
-    >>> batch_norm_at_one(PretrainConfig(source="scans", batch_size=16), 3)
+    >>> batch_norm_at_one(PretrainConfig(source="scans"), 2)
     ''
     """
     name = encoder_name(config.encoder, spatial_dims)

@@ -20,6 +20,7 @@ from icone.api.build import (
     own_randomness,
     pick_device,
 )
+from icone.api.default_network import with_default_network
 from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
 from icone.encoders import num_features
@@ -53,6 +54,7 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
         with ProgressBar(console) as bar:
             source = open_source(data, config, None if is_table else labels)
             summary, preparation = inspect_data(config, bar, source)
+        config = with_default_network(config, preparation.spatial_dims)
         encoder = make_encoder(config, preparation)
     return Readable(_plain(summary, config, encoder, device), inspection_parts)
 

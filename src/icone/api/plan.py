@@ -10,6 +10,7 @@ from rich.console import Console
 
 from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
+from icone.api.default_network import with_default_network
 from icone.api.planning import auto_batch, make_plan, plan_parts
 from icone.api.random_data import DataShape
 from icone.api.training_parts import build_parts
@@ -58,6 +59,7 @@ def plan(
         with ProgressBar(console) as bar:
             opened = open_source(source, config, None if described["labels"] is not None else labels)
             summary, preparation = inspect_data(config, bar, opened)
+        config = with_default_network(config, preparation.spatial_dims)
         shape = DataShape.expected(summary, preparation)
         if is_auto:
             config = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))

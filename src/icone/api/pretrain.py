@@ -17,15 +17,16 @@ from rich.console import Console
 from icone import cuda
 from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
+from icone.api.default_network import with_default_network, with_network_of_before
 from icone.api.going_on import (
     GoingOn,
+    as_it_began,
     check_left,
     check_left_samples,
     check_outside_data,
     check_start,
     put_initial_weights,
     read_so_far,
-    same_batches,
     tell_probed,
 )
 from icone.api.inspect import show_summary
@@ -120,8 +121,8 @@ def pretrain(
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
     with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors(config):
-        if is_auto and going_on:
-            config = same_batches(load_book(run), config)
+        if going_on:
+            config = as_it_began(load_book(run), config, is_auto)
         check_batch_size(config.batch_size, ranks)
         if going_on:
             going_on.changes(load_book(run), config, run)
@@ -130,6 +131,8 @@ def pretrain(
         with one_reads_first(ranks):
             split = earlier_split(run) if going_on else None
             data = load_training_data(config, console, source, given_labels, groups, split)
+        if not going_on:
+            config = with_default_network(config, data.data.preparation.spatial_dims)
         plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
         config = config if plan is None else plan.apply(config)
         with console.status("building the encoder"):
@@ -175,7 +178,7 @@ def pretrain_many(
         runs_given = counted(len(configs), "run")
         raise InputError(f"several processes share one run, and {runs_given} were given: train each by itself")
     runs = [Run(out) for out in outs]
-    configs = [with_network_of_weights(config, run) for config, run in zip(configs, runs, strict=True)]
+    configs = [_known_network(config, run) for config, run in zip(configs, runs, strict=True)]
     first, console = configs[0], console or Terminal()
     resume = resume or is_restarted()
     for config, run in zip(configs, runs, strict=True):
@@ -188,16 +191,18 @@ def pretrain_many(
         else:
             check_micro_batch_size(config)
         build_loggers(run.folder, config)
-    waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
-    together = [waiting] if side_by_side else [[one] for one in waiting]
     with requeued_jobs(console), own_randomness(device), memory_errors(first):
         data = load_training_data(first, console, first.source)
+        dims = data.data.preparation.spatial_dims
+        configs = [c if r.exists() else with_default_network(c, dims) for c, r in zip(configs, runs, strict=True)]
+        waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
+        together = [waiting] if side_by_side else [[one] for one in waiting]
         for config, run in zip(configs, runs, strict=True):
             if run.exists() and run.finished:
                 check_left_samples(run, data, config, partial(say, console))
-        show_summary(data.data.summary, first, None, device, console)
+        show_summary(data.data.summary, configs[0], None, device, console)
         command = seeds_command(configs, runs)
         if command and waiting:
             changed = any(run.exists() and (run.record.get("extensions") or run.record.get("changes")) for run in runs)
@@ -206,6 +211,12 @@ def pretrain_many(
             for group in together:
                 _train_together(group, data, resume, console, says_repeat=not command)
     return runs
+
+
+def _known_network(config: PretrainConfig, run: Run) -> PretrainConfig:
+    """The configuration with the network that its weights or its own beginning have decided."""
+    config = with_network_of_weights(config, run)
+    return with_network_of_before(config, run.config) if run.exists() else config
 
 
 def _train_together(

@@ -23,7 +23,7 @@ from torch import nn
 from icone.config import EncoderConfig, PretrainConfig, is_object
 from icone.data import Preparation
 from icone.encoders.pretrained import LoadedWeights, Statistics, for_channels, put_weights, renormalise
-from icone.encoders.registry import timm_name
+from icone.encoders.registry import encoder_name, timm_name
 from icone.errors import InputError, one_line
 from icone.run import Run
 from icone.training.context import kept_random_state
@@ -139,7 +139,7 @@ def _from_timm(encoder: str, tag: str) -> FoundWeights:
 
 
 def _from_medicalnet(encoder: str) -> FoundWeights:
-    depth = {"auto": "18", **{f"resnet{n}_3d": n for n in ("10", "18", "34", "50")}}.get(encoder)
+    depth = {f"resnet{n}_3d": n for n in ("10", "18", "34", "50")}.get(encoder_name(encoder, 3))
     if depth is None:
         raise InputError(f"--weights=medicalnet is for resnet10_3d, 18, 34 and 50, and the encoder is {encoder}")
     return _from_hub(f"{MEDICALNET}{depth}", (f"resnet_{depth}_23dataset.pth", f"resnet_{depth}.pth"))

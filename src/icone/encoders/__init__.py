@@ -3,10 +3,10 @@
 from icone.encoders.feature_map import feature_map, map_shape
 from icone.encoders.regions import Region, checkpoint_activations, freeze_patch_embed, regions
 from icone.encoders.registry import (
-    DEFAULT_ENCODER,
     DEFAULT_FEATURES,
     ENCODERS,
     MLP,
+    PAPER_ENCODER,
     adopt_encoder,
     build_encoder,
     check_batch_norm,
@@ -16,10 +16,10 @@ from icone.encoders.registry import (
 )
 
 __all__ = [
-    "DEFAULT_ENCODER",
     "DEFAULT_FEATURES",
     "ENCODERS",
     "MLP",
+    "PAPER_ENCODER",
     "Region",
     "adopt_encoder",
     "build_encoder",

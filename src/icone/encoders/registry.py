@@ -19,8 +19,10 @@ from icone.encoders.layers import PatchConv2d
 from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
 from icone.errors import OWN_CODE, InputError, UndefinedError, nearest_names, plain_spelling, unknown_name
 
-DEFAULT_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
-"""Encoder that `auto` is, by the number of spatial dimensions."""
+PAPER_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
+"""The paper's network, by the number of spatial dimensions."""
+PAPER_NAMES = ("paper", "auto")
+"""Names of the paper's network. `icone.pretrain` puts the recipe's in the place of auto where a run begins."""
 DEFAULT_FEATURES = {0: 64, 2: 384, 3: 512}
 """Size of the representation of the default encoders."""
 KINDS = {0: "points", 2: "images", 3: "volumes"}
@@ -50,13 +52,14 @@ def build_encoder(
 ) -> nn.Module:
     """Build an untrained encoder `(B, in_channels, *size) -> (B, num_features)`.
 
-    `spatial_dims` is 0 for points, 2 for images, 3 for volumes; `auto` takes the paper's network for it.
+    `spatial_dims` is 0 for points, 2 for images, 3 for volumes; `auto` and
+    `paper` are the paper's network for it. What `icone.pretrain` takes for volumes is `icone.recipe.VOLUME_ENCODER`.
 
     >>> encoder = build_encoder(in_channels=1, spatial_dims=3, size=32, width=0.25)
     >>> encoder.num_features, encoder(torch.zeros(2, 1, 32, 32, 32)).shape
     (512, torch.Size([2, 512]))
     """
-    if spatial_dims not in DEFAULT_ENCODER:
+    if spatial_dims not in PAPER_ENCODER:
         raise InputError(f"spatial_dims must be 0 (points), 2 (images) or 3 (volumes), got {spatial_dims}")
     name = encoder_name(name, spatial_dims)
     shape = (size,) * spatial_dims if isinstance(size, int) else tuple(size)
@@ -81,12 +84,12 @@ def build_encoder(
 
 
 def encoder_name(name: str, spatial_dims: int) -> str:
-    """The name of the encoder that `auto` stands for; any other name as it is.
+    """The name of the encoder that `paper` and `auto` stand for; any other name as it is.
 
     >>> encoder_name("auto", 2)
     'vit_small_patch16'
     """
-    return DEFAULT_ENCODER[spatial_dims] if name == "auto" else name
+    return PAPER_ENCODER[spatial_dims] if name in PAPER_NAMES else name
 
 
 def register_encoder(name: str, builder: Builder, spatial_dims: int) -> None:
@@ -97,7 +100,7 @@ def register_encoder(name: str, builder: Builder, spatial_dims: int) -> None:
     """
     if spatial_dims not in ENCODERS:
         raise InputError(f"spatial_dims must be 0 (points), 2 (images) or 3 (volumes), got {spatial_dims}")
-    if name in ENCODERS[spatial_dims] or name == "auto":
+    if name in ENCODERS[spatial_dims] or name in PAPER_NAMES:
         raise InputError(f"there is an encoder {name} for {KINDS[spatial_dims]} already: give yours another name")
     ENCODERS[spatial_dims][name] = builder
 
@@ -110,7 +113,7 @@ def timm_name(name: str) -> str | None:
     """
     import timm
 
-    builder = ENCODERS[2].get(DEFAULT_ENCODER[2] if name == "auto" else name)
+    builder = ENCODERS[2].get(encoder_name(name, 2))
     if isinstance(builder, partial) and builder.func is _timm:
         return str(builder.args[0])
     return name if builder is None and timm.is_model(name) else None
@@ -123,7 +126,7 @@ def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int |
     for one, kind in others:
         if plain_spelling(one) == plain_spelling(name):
             raise InputError(
-                f"encoder {one} is for {kind} and not for 2D images; the default is {DEFAULT_ENCODER[2]}, "
+                f"encoder {one} is for {kind} and not for 2D images; the default is {PAPER_ENCODER[2]}, "
                 "any timm name works"
             )
     architecture, _, tag = name.partition(".")

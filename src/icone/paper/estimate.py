@@ -21,7 +21,7 @@ import pandas as pd
 
 from icone.cuda import COMPILED_STEPS, WORTHWHILE_STEPS
 from icone.data.prepare import DEFAULT_SIZE
-from icone.encoders.registry import DEFAULT_ENCODER
+from icone.encoders.registry import PAPER_ENCODER, encoder_name
 from icone.methods import method_class
 from icone.paper.listing_table import Estimate
 from icone.paper.results import COLUMNS, typed
@@ -80,7 +80,7 @@ def steps_of(cell: Cell) -> int:
 def work_of(cell: Cell, together: int = 1) -> Work:
     """What a run of a grid asks of a device."""
     c, dims = cell.spec.config, int(cell.labels["dims"])
-    encoder = DEFAULT_ENCODER[dims] if c.encoder == "auto" else c.encoder
+    encoder = encoder_name(c.encoder, dims)
     named = re.search(r"@(\d+)", c.source)  # the edge of a set that has several, as in medmnist:breastmnist@28
     size = c.size or (int(named[1]) if named and dims else DEFAULT_SIZE.get(dims, 1))
     at_once = c.micro_batch or c.batch_size
@@ -115,7 +115,7 @@ def _entry(work: Work, on_gpu: bool) -> tuple[dict[str, Any], str]:
     engine = _engine(work, on_gpu)
     entry = encoders.get(work.encoder)
     if entry is None or (engine not in entry and work.dims):
-        entry = encoders[DEFAULT_ENCODER[work.dims]]
+        entry = encoders[PAPER_ENCODER[work.dims]]
     return entry, engine if engine in entry else CPU
 
 
@@ -208,7 +208,7 @@ def _work_of_row(row: Mapping[Any, Any]) -> Work:
     """What a finished run asked of the device; its sample is written as channels × size."""
     edges = [int(edge) for edge in row["sample"].split("x")][1:]
     dims = len(edges)
-    encoder = DEFAULT_ENCODER[dims] if row["encoder"] == "auto" else row["encoder"]
+    encoder = encoder_name(row["encoder"], dims)
     size = round(math.prod(edges) ** (1 / dims)) if dims else 1
     at_once = row["batch_size"] if pd.isna(row["micro_batch"]) else int(row["micro_batch"])
     passes = -(-row["batch_size"] // at_once)

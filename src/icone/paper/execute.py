@@ -233,6 +233,7 @@ def _placed(spec: RunSpec, setting: ExecutionSettings) -> PretrainConfig:
         data_root=setting.data_root or spec.config.data_root,
         snapshots=tuple(epoch + 1 for epoch in spec.trace),
         probe_every=0,  # the sweep measures at the end
+        encoder="paper" if spec.config.encoder == "auto" else spec.config.encoder,
     )
     return on_this_node(config, setting.node_cache, spec.found_contents())
 

@@ -12,7 +12,7 @@ from icone.api.export.base import Export, new_folder
 from icone.api.export.hub_folder import timm_arguments
 from icone.api.export.model_card import model_card
 from icone.config import is_object
-from icone.encoders.registry import timm_name
+from icone.encoders.registry import encoder_name, timm_name
 from icone.encoders.resnet3d import BLOCKS, CHANNELS, BasicBlock
 from icone.errors import InputError
 from icone.files import write_json, write_text
@@ -37,7 +37,7 @@ def write_monai(export: Export, target: Path) -> None:
 def network_definition(export: Export) -> dict[str, Any]:
     """How MONAI's parser builds the network: by MONAI or timm where they have it, else by icone."""
     config = export.config
-    name = "resnet18_3d" if config.encoder == "auto" and export.preparation.spatial_dims == 3 else config.encoder
+    name = encoder_name(config.encoder, export.preparation.spatial_dims)
     if is_object(name):
         raise InputError("a bundle names its network, and this one was a Python object: use --format=torch or onnx")
     if name in BLOCKS and export.preparation.spatial_dims == 3:
