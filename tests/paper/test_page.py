@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from icone.cli import main
 from icone.errors import InputError
-from icone.paper.results_page import fill
+from icone.paper.results_page import fill, write_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 MANY_NUMBERS = 4
@@ -73,3 +74,34 @@ def test_cells_are_means_and_spreads_of_the_runs(folder: Path) -> None:
 def test_what_cannot_be_filled_is_named(folder: Path, text: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         fill(text, folder)
+
+
+def test_standings_compare_one_setting_with_all_others_of_several_sets(tmp_path: Path) -> None:
+    """Half of four test samples right, or all of them; times are multiples of the reference's."""
+    about = {"seed": 0, "status": "done", "dims": 2, "test_labels": "0 0 1 1", "network": "ours"}
+    rows = [
+        {**about, "method": "MAE", "batch_size": 16, "linear_probe": 0.5, "right_linear_probe": "0011"},
+        {**about, "method": "IConE", "batch_size": 1, "linear_probe": 1.0, "right_linear_probe": "1111"},
+        {**about, "method": "MAE", "batch_size": 1, "linear_probe": 1.0, "right_linear_probe": "1111"},
+        {**about, "method": "MAE", "batch_size": 1, "linear_probe": 0.0, "network": "other"},
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "runs.csv", index=False)
+    times = [("icone", 1, 2.0), ("mae", 1, 3.0)]
+    of_network = {"network": "vit_small_patch16, 112²"}
+    timed = [{"method": m, "batch_size": b, "sample_ms": ms, **of_network} for m, b, ms in times]
+    (tmp_path / "times.json").write_text(json.dumps({"rows": [*timed, {"method": "simclr", "batch_size": 1}]}))
+    words = "to=IConE,1 metrics=linear_probe"
+    text = f"<!-- standings {words} times=times.json 'A set=runs.csv network=ours' -->"
+    table = [line.strip("| ").split(" | ") for line in fill(text, tmp_path).splitlines()]
+    assert table[0] == ["set", "method", "B", "linear probe, balanced accuracy", "difference", "GPU time", "seeds"]
+    assert table[2] == ["A set", "**IConE**", "1", "100.0", "–", "1.00", "1"]
+    assert table[3][:4] + table[3][5:] == ["A set", "MAE", "1", "100.0", "1.50", "1"]
+    assert table[3][4] == "+0.0 (+0.0 to +0.0)"
+    assert table[4][4].strip("*").startswith("+50.0 (")
+    assert table[4][5] == "–"  # its time was not measured
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs.csv").rename(tmp_path / "runs" / "runs.csv")
+    (tmp_path / "runs" / "page.md").write_text(f"<!-- figure it.png {words} 'A set=runs.csv network=ours' -->\n")
+    write_page(tmp_path / "runs", tmp_path / "page.md")
+    assert "IConE at B = 1 to all others" in (tmp_path / "page.md").read_text()
+    assert (tmp_path / "runs" / "it.png").stat().st_size > 5000

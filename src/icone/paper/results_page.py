@@ -7,36 +7,47 @@ places are filled in:
     <!-- table FILE rows=recipe,batch_size metrics=linear_probe,knn_5 -->
     <!-- summary metric=linear_probe at=16 "Natural images=FILE" "Volumes=FILE" -->
     <!-- compare FILE rows=method,batch_size to=IConE,1 metrics=linear_probe,knn_5 -->
+    <!-- standings to=IConE,1 metrics=linear_probe,knn_5 times=FILE.json "Natural images=FILE" "Volumes=FILE k=1" -->
     <!-- figure NAME.png metric=linear_probe "Natural images=FILE" "Volumes=FILE" -->
+    <!-- figure NAME.png to=IConE,1 metrics=linear_probe,knn_5 "Natural images=FILE" "Volumes=FILE k=1" -->
     <!-- figure NAME.png "Natural images=FILE" -->
     {{ FILE linear_probe method=IConE batch_size=1 }}
 
 A cell is the mean ± standard deviation over seeds, "undefined" where a method has no loss, "out of memory" where a step
 did not fit, and – where nothing was measured. A table names its number of seeds. `compare` subtracts every other
-setting from the one named by `to`, seed by seed and sample by sample, with a 95 % interval (`icone.paper.paired`). A
-figure shows the metric against the batch size, a panel per set; without a metric linear probe, kNN-5 and RankMe of one
-set. It is written into a folder beside the page, of the same name as the folder of the runs. The last form is one such
-cell within a sentence.
+setting from the one named by `to`, seed by seed and sample by sample, with a 95 % interval (`icone.paper.paired`), in
+bold where the interval leaves zero out. `standings` does so for several sets, and adds what each setting reaches and
+the GPU time of its samples; a file may be followed by the values that choose its runs. A figure shows the metric
+against the batch size, a panel per set; with `to` the differences of `standings`; without either linear probe, kNN-5
+and RankMe of one set. It is written into a folder beside the page, of the same name as the folder of the runs. The last
+form is one such cell within a sentence.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from icone.encoders.registry import PAPER_ENCODER
 from icone.errors import InputError, one_line
 from icone.evaluation.metrics import find_metric
 from icone.files import replacing
-from icone.paper.paired import paired_difference
+from icone.paper.paired import PairedDifference, paired_difference
+from icone.paper.standings import Setting, relative_times, standings, standings_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SOURCE = "page.md"
 HEADINGS = {"batch_size": "B", "k": "k", "n": "N"}
 MADE = "<!-- Made by `icone paper report`: edit {name}, and run it again. -->\n\n"
-_TABLE = re.compile(r"<!-- (table|summary|compare) (.+?) -->", re.DOTALL)
+_TABLE = re.compile(r"<!-- (table|summary|compare|standings) (.+?) -->", re.DOTALL)
 _FIGURE = re.compile(r"<!-- figure (.+?) -->", re.DOTALL)
 _VALUE = re.compile(r"\{\{ (.+?) \}\}")
 
@@ -97,7 +108,8 @@ def cell(runs: pd.DataFrame, metric: str) -> str:
 
 def _read(folder: Path, file: str, filters: dict[str, str]) -> pd.DataFrame:
     """The runs of a file whose columns have one of the wanted values."""
-    runs = pd.read_csv(folder / file)
+    marks = [name for name in pd.read_csv(folder / file, nrows=0).columns if name.startswith("right_")]
+    runs = pd.read_csv(folder / file, dtype=dict.fromkeys(marks, str))  # marks of few samples look like numbers
     for name, wanted in filters.items():
         runs = runs[runs[name].astype(str).isin(wanted.split(","))]
     if runs.empty:
@@ -155,7 +167,7 @@ def _summary(folder: Path, words: Sequence[str]) -> str:
     """Every method on every set, at the smallest batch size at which it is defined, and at one that all have."""
     given = dict(word.split("=", 1) for word in words)
     metric, at = given.pop("metric"), int(given.pop("at"))
-    sets = {title: _read(folder, file, {}) for title, file in given.items()}
+    sets = _sets(folder, given)
     methods = dict.fromkeys(method for runs in sets.values() for method in runs["method"])
     lines = []
     for method in methods:
@@ -183,14 +195,52 @@ def _compare(folder: Path, words: Sequence[str]) -> str:
     lines = []
     for key, part in settings.items():
         found = [paired_difference(reference, part, metric) for metric in metrics]
-        cells = [f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})" for one in found]
+        cells = [_points(one) for one in found]
         needed = ["–" if one.needed is None else str(one.needed) for one in found]
         lines.append([*key, *cells, str(found[0].seeds), " / ".join(needed)])
     titles = [f"{find_metric(metric).title}, difference" for metric in metrics]
     return _markdown([*(HEADINGS.get(name, name) for name in by), *titles, "seeds", "seeds needed"], lines)
 
 
-_KINDS = {"table": _table, "summary": _summary, "compare": _compare}
+def _standings(folder: Path, words: Sequence[str]) -> str:
+    """Every setting of several sets: what it reaches, by how much the reference is ahead, and its GPU time."""
+    given = dict(word.split("=", 1) for word in words)
+    reference, metrics = _reference(given), given.pop("metrics").split(",")
+    times = relative_times(json.loads((folder / given.pop("times")).read_text())["rows"], reference)
+    lines = []
+    for one in standings(_sets(folder, given), reference, metrics):
+        method, size = one.setting
+        line = [one.data, _bold(method), str(size)]
+        for metric in metrics:
+            line += [cell(one.runs, metric), _points(one.ahead[metric]) if one.ahead else "–"]
+        time = times.get((PAPER_ENCODER[int(one.runs["dims"].iloc[0])], one.setting))
+        lines.append([*line, "–" if time is None else f"{time:.2f}", str(one.runs["seed"].nunique())])
+    titles = [name for metric in metrics for name in (find_metric(metric).title, "difference")]
+    return _markdown(["set", "method", HEADINGS["batch_size"], *titles, "GPU time", "seeds"], lines)
+
+
+def _sets(folder: Path, given: dict[str, str]) -> dict[str, pd.DataFrame]:
+    """Runs by the title of their set, from files that may be followed by what their runs are chosen by."""
+    found = {}
+    for title, words in given.items():
+        file, *filters = shlex.split(words)
+        found[title] = _read(folder, file, dict(word.split("=", 1) for word in filters))
+    return found
+
+
+def _reference(given: dict[str, str]) -> Setting:
+    """The method and batch size that all others are compared with."""
+    method, _, size = given.pop("to").rpartition(",")
+    return method, int(size)
+
+
+def _points(difference: PairedDifference) -> str:
+    """A difference in points with its interval; bold where the interval leaves zero out."""
+    text = f"{100 * difference.value:+.1f} ({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
+    return f"**{text}**" if difference.sure else text
+
+
+_KINDS = {"table": _table, "summary": _summary, "compare": _compare, "standings": _standings}
 
 
 def _figure(folder: Path, words: Sequence[str], out: Path) -> str:
@@ -199,13 +249,24 @@ def _figure(folder: Path, words: Sequence[str], out: Path) -> str:
 
     name, *rest = words
     given = dict(word.split("=", 1) for word in rest)
+    if "to" in given:
+        reference, metrics = _reference(given), given.pop("metrics").split(",")
+        figure = standings_figure(standings(_sets(folder, given), reference, metrics), metrics, reference)
+        shown = " and ".join(find_metric(metric).title for metric in metrics)
+        alternative = f"{shown}: differences of {reference[0]} at B = {reference[1]} to all others, with intervals"
+        return _saved(figure, out, name, folder, alternative)
     metric = given.pop("metric", None)
     runs = pd.concat([_read(folder, file, {}).assign(dataset=title) for title, file in given.items()])
     figure = three_metrics_figure(runs) if metric is None else per_dataset_figure(runs, metric)
     shown = "Linear probe, kNN-5 and RankMe" if metric is None else find_metric(metric).title
+    return _saved(figure, out, name, folder, f"{shown} against the batch size")
+
+
+def _saved(figure: Figure, out: Path, name: str, folder: Path, alternative: str) -> str:
+    """Write a figure, and return the Markdown that shows it."""
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / name, dpi=150)
-    return f"![{shown} against the batch size]({folder.name}/{name})"
+    return f"![{alternative}]({folder.name}/{name})"
 
 
 def _bold(title: str) -> str:
