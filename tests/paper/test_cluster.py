@@ -193,17 +193,19 @@ def test_a_run_gets_the_share_of_a_gpu_that_it_needs(
     assert RayEngine(store, CPU)._share(Task(large)) == 0
 
 
-def test_what_fits_into_the_time_is_submitted_first(spec: MakeSpec) -> None:
+def test_what_fits_into_the_time_is_submitted_first_and_then_the_first_that_waits(spec: MakeSpec) -> None:
     now = [0.0]
-    long, short = Task(spec(0)), Task(spec(1))
+    first, second, short = (Task(spec(seed)) for seed in range(3))
     engine = RayEngine.__new__(RayEngine)
-    engine.limit = TimeLimit(1, {long.spec.key: 61.0, short.spec.key: 50.0}, clock=lambda: now[0])
-    engine.queue = [long, short]
-    assert [engine._next_task(), engine._next_task(), engine._next_task()] == [short, long, None]
-    engine.queue = [short, long]
+    expected = {first.spec.key: 500.0, second.spec.key: 100.0, short.spec.key: 50.0}
+    engine.limit = TimeLimit(2, expected, clock=lambda: now[0])
+    engine.queue = [first, second, short]
     now[0] = 30.0
-    assert [engine._next_task(), engine._next_task()] == [long, None]
-    assert engine.queue == [short]
-    now[0] = 60.0
-    engine.queue = [short._replace(begun=True), long]
+    assert [engine._next_task() for _ in range(4)] == [short, first, second, None]
+    now[0] = 91.0  # less than half a minute is left
+    engine.queue = [first, second._replace(begun=True)]
+    assert [engine._next_task(), engine._next_task()] == [second._replace(begun=True), None]
+    assert engine.queue == [first]
+    now[0] = 120.0
+    engine.queue = [short._replace(begun=True), first]
     assert engine._next_task() is None

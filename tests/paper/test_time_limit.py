@@ -27,34 +27,71 @@ def test_what_fits_starts_and_estimates_learn(spec: MakeSpec) -> None:
     assert limit.how_many(tasks) == 4  # faster than estimated
     now[0] = 559.0
     assert limit.how_many(tasks) == 0
-    assert not limit.is_longer_than_any(tasks)  # the next call has time for it
+    assert limit.is_worth_beginning
     assert limit.how_many([tasks[0]._replace(begun=True)]) == 1
+    now[0] = 571.0
+    assert not limit.is_worth_beginning
     now[0] = 600.0
     assert limit.is_over
     assert TimeLimit().how_many(tasks) == 4
     assert not TimeLimit().is_over
 
 
-def test_what_is_longer_than_any_limit_is_begun_when_nothing_else_fits(store: Store, spec: MakeSpec) -> None:
+def test_where_nothing_ends_in_time_the_first_that_waits_is_begun(store: Store, spec: MakeSpec) -> None:
     now = [0.0]
-    long, short = Task(spec(batch_size=16)), Task(spec(batch_size=4))
+    first, second, short = (Task(spec(batch_size=size)) for size in (16, 8, 4))
     engine = LocalEngine(store, CPU, workers=1)
     engine.packing = Packing(1000, slots=1)
-    engine.limit = TimeLimit(1, {long.spec.key: 61.0, short.spec.key: 50.0}, clock=lambda: now[0])
-    engine.queue = [[long], [short]]
-    assert engine._next_group() == [short]
-    assert engine._next_group() == [long]
-    engine.queue = [[short], [long]]
+    engine.limit = TimeLimit(
+        2, {first.spec.key: 500.0, second.spec.key: 100.0, short.spec.key: 50.0}, clock=lambda: now[0]
+    )
     now[0] = 30.0
-    assert engine._next_group() == [long]
-    assert engine._next_group() == []  # which would end in another call
-    engine.queue = [[long]]
-    now[0] = 60.0
+    engine.queue = [[first], [second], [short]]
+    assert [engine._next_group(), engine._next_group()] == [[short], [first]]
+    assert engine._next_group() == [second]  # which would have ended in a whole limit: the device is free now
+    engine.queue = [[first], [second._replace(begun=True)], [short]]
+    assert engine._next_group() == [second._replace(begun=True)]
+    now[0] = 120.0
     assert engine._next_group() == []
 
 
+def test_nothing_long_is_begun_in_the_last_half_minute(store: Store, spec: MakeSpec) -> None:
+    now = [0.0]
+    long, begun, short = Task(spec(0)), Task(spec(1), begun=True), Task(spec(2))
+    engine = LocalEngine(store, CPU, workers=1)
+    engine.limit = TimeLimit(2, {long.spec.key: 500.0, begun.spec.key: 500.0, short.spec.key: 5.0}, lambda: now[0])
+    now[0] = 90.0
+    engine.queue = [[long]]
+    assert engine._next_group() == [long]  # exactly half a minute is left
+    now[0] = 91.0
+    engine.queue = [[long]]
+    assert engine._next_group() == []
+    engine.queue = [[long], [begun], [short]]
+    assert [engine._next_group(), engine._next_group(), engine._next_group()] == [[begun], [short], []]
+    assert engine.queue == [[long]]
+
+
+def test_a_group_is_begun_as_memory_allows(store: Store, spec: MakeSpec) -> None:
+    """Seeds that train side by side: as many as fit into the memory, where not even one would end in time."""
+    seeds, others = [Task(spec(seed)) for seed in range(5)], [Task(spec(seed, batch_size=4)) for seed in range(2)]
+    engine = LocalEngine(store, CPU, workers=2, together=5)
+    engine.packing = Packing(1000, slots=2)
+    engine.limit = TimeLimit(2, {task.spec.key: 500.0 for task in (*seeds, *others)}, clock=lambda: 0.0)
+    engine.queue = [seeds]
+    assert engine._next_group() == seeds  # nobody knows what they take: they have the device to themselves
+    engine.packing.learn(spec(), 300)  # 330 with the margin: three fit
+    engine.packing.learn(others[0].spec, 100)
+    engine.queue = [seeds, others]
+    assert engine._next_group() == seeds[:3]
+    assert engine.queue == [seeds[3:], others]
+    engine.packing.start("a", [spec()] * 2)  # beside which 340 are free
+    engine.queue = [seeds[3:], others]
+    assert engine._next_group() == others  # the first group that there is room for
+    assert engine.queue == [seeds[3:]]
+
+
 class UntilItTrains(TimeLimit):
-    """Over as soon as a run has trained an epoch."""
+    """Over as soon as a run has trained an epoch; nothing would end in time."""
 
     def __init__(self, store: Store, key: str) -> None:
         super().__init__()
@@ -65,7 +102,7 @@ class UntilItTrains(TimeLimit):
         return self.history.exists() and self.history.stat().st_size > 0
 
     def how_many(self, group: Sequence[Task], processes: int = 1) -> int:
-        return 1
+        return 0
 
 
 def test_at_the_limit_states_are_saved_and_the_next_call_goes_on(store: Store, spec: MakeSpec) -> None:

@@ -90,7 +90,7 @@ class PaperRun(Stored):
     retry_failed: bool = False
     """Run failed runs again."""
     max_minutes: float | None = None
-    """Stop after this many minutes: nothing starts that would not end in time, what is running is saved, and the same
+    """Stop after this many minutes: what will end in time starts first, what is running then is saved, and the same
     command goes on."""
     engine: Literal["local", "ray"] = "local"
     """local: worker processes on this machine; ray: tasks on a Ray cluster."""

@@ -1,8 +1,8 @@
 """A sweep that must end in time: what may still start, and when everything has to be saved.
 
-A run whose estimate fits into the time that is left may start. One that would fit into a whole limit, but not into what
-is left of this one, waits for the next call. One that is longer than any limit is begun when nothing else fits: its
-state is saved at the limit, and the next call goes on with it. What was begun before goes first.
+A run whose estimate fits into the time that is left may start, and what was begun before goes first. Where nothing fits
+and the device has room, the first run that waits is begun all the same: its state is saved at the limit, and the next
+call goes on with it to the same result. A device that waits instead has lost the time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from icone.paper.engines.events import Event, Task
 TRUST = 60.0
 """Seconds for which estimates count as right before what runs took corrects them: the first run of a process also takes
 the imports, which says nothing about the others."""
+WORTH_BEGINNING = 30.0
+"""Seconds that must be left to begin a run that will not end in them. Before the first step a process imports PyTorch
+and reads the data, and the step is captured or compiled (2 or 35 s, `start_seconds` in step_times.json): with less time
+there would hardly be anything to save."""
 
 
 class TimeLimit:
@@ -58,6 +62,7 @@ class TimeLimit:
             return len(group)
         return next((n for n in range(len(group), 0, -1) if self.need(group[:n], processes) <= self.left), 0)
 
-    def is_longer_than_any(self, group: Sequence[Task]) -> bool:
-        """Whether the first task of a group would not end within a whole limit either."""
-        return self.seconds is not None and not self.is_over and self.need(group[:1]) > self.seconds
+    @property
+    def is_worth_beginning(self) -> bool:
+        """Whether a run that will not end in time may be begun, where nothing else is to be done."""
+        return self.left >= WORTH_BEGINNING

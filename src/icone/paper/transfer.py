@@ -2,8 +2,9 @@
 
 The file is a zip archive: `about.json` (format, version of the recipe), `runs.jsonl` (a run a line: its key, what it
 was and what came out), `requests/EXPERIMENT.json` (the options that it was last run with), and where asked for
-`features/KEY/features.npz` (what maps are drawn from). Nothing in it can be executed. On import every key is computed
-again from what the run says it was: a run that does not have the key it claims is refused.
+`features/KEY/features.npz` (what maps are drawn from). Nothing in it can be executed, and nothing tells where things
+lie on the machine that wrote it (`icone.paper.places`). On import every key is computed again from what the run says it
+was: a run that does not have the key it claims is refused.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from icone.paper.experiments import EXPERIMENTS
 from icone.paper.measure import FEATURES
 from icone.paper.options import options_from_json
 from icone.paper.outcome import Outcome, outcome_from_json
+from icone.paper.places import place_in, request_without_places, run_without_places
 from icone.paper.results import rows_of
 from icone.paper.spec import RunSpec, spec_from_json
 from icone.paper.store import Store
 from icone.recipe import RECIPE_VERSION
+from icone.terminal import counted
 from icone.validation import user_path
 
 FORMAT = 1
@@ -40,6 +43,8 @@ class Exported(NamedTuple):
     runs: int
     features: int
     bytes: int
+    failed: int
+    """Runs that are not in it: they have failed, and no import takes such runs."""
 
 
 @dataclass
@@ -66,25 +71,42 @@ class _Carried(NamedTuple):
 def export_runs(store: Store | str | Path, out: str | Path, *, features: bool = False) -> Exported:
     """Write the last outcome of every run of a store, and how its experiments were asked for, to one file.
 
-    `features` adds what the maps of `umap` and the pictures of `synthetic` are drawn from.
+    `features` adds what the maps of `umap` and the pictures of `synthetic` are drawn from. The file may be published:
+    of the paths of data only the last names stay, and the name of the host is left out. A run whose key holds a path,
+    such as one that starts from `weights` in a folder, is left out with a note of the store. Failed runs are left out
+    too: their reasons are full of paths, and no import takes them.
     """
     store, out = _opened(store), Path(out)
     if not store.outcomes.is_dir():
         raise InputError(f"there is no store at {store.folder}: give --store")
-    kept = [(record, content) for record in sorted(store.last_records().values()) if (content := store.content(record))]
-    pictures = [store.run_folder(record.key) / FEATURES for record, _ in kept] if features else []
+    known = {r.key: content for r in sorted(store.last_records().values()) if (content := store.content(r))}
+    ended = {key: content for key, content in known.items() if content["outcome"]["status"] != "failed"}
+    kept = _without_places(ended, store)
+    pictures = [store.run_folder(key) / FEATURES for key in kept] if features else []
     pictures = [path for path in pictures if path.is_file()]
     about = {"format": FORMAT, "recipe_version": RECIPE_VERSION, "runs": len(kept)}
-    lines = (json.dumps({"key": record.key, **content}, separators=(",", ":")) for record, content in kept)
+    lines = (json.dumps({"key": key, **content}, separators=(",", ":")) for key, content in kept.items())
     with replacing(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         archive.writestr(ABOUT, json.dumps(about))
         archive.writestr(RUNS, "".join(f"{line}\n" for line in lines))
         for name in EXPERIMENTS:
             if (options := store.remembered(name)) is not None:
-                archive.writestr(f"{REQUESTS}{name}.json", json.dumps(options))
+                archive.writestr(f"{REQUESTS}{name}.json", json.dumps(request_without_places(options)))
         for path in pictures:
             archive.write(path, f"{FEATURE_FOLDER}{path.parent.name}/{FEATURES}", zipfile.ZIP_STORED)
-    return Exported(len(kept), len(pictures), out.stat().st_size)
+    return Exported(len(kept), len(pictures), out.stat().st_size, len(known) - len(ended))
+
+
+def _without_places(contents: dict[str, dict[str, Any]], store: Store) -> dict[str, dict[str, Any]]:
+    """Runs as they may be published, by key; the store notes what is left out, because a path is part of its key."""
+    told = {key: run_without_places(content) for key, content in contents.items()}
+    bound = {key: place for key, content in told.items() if (place := place_in(content["spec"]))}
+    if bound:
+        store.note(
+            f"left out ({counted(len(bound), 'run')}), because a path of this machine is part of the key, such as "
+            f"{next(iter(bound.values()))}: `icone paper import` takes them where it can read the folder of the store"
+        )
+    return {key: content for key, content in told.items() if key not in bound}
 
 
 def import_runs(store: Store | str | Path, sources: Iterable[str | Path]) -> dict[str, Imported]:

@@ -28,7 +28,8 @@ class PaperExport:
     """Write the finished runs of a store to one small file.
 
     `icone paper import` takes them into a store elsewhere, where they are not run again. States of unfinished runs are
-    folders of the store, and are not part of the file.
+    folders of the store, and are not part of the file. Nor are failed runs, the folders of the data and the name of the
+    host: the file may be published.
     """
 
     file: Annotated[Path, tyro.conf.Positional]
@@ -47,9 +48,10 @@ class PaperExport:
 
         check_target(self.file, "FILE")
         store = Store(self.store)
-        runs, features, size = export_runs(store, self.file, features=self.features)
+        runs, features, size, failed = export_runs(store, self.file, features=self.features)
         say_notes(store, console)
         more = f" and the features of {features}" if self.features else ""
+        more += f", without {counted(failed, 'failed one')}" if failed else ""
         say(console, f"wrote {self.file} ({size / 1e6:.2f} MB): {counted(runs, 'run')}{more}")
 
 

@@ -120,16 +120,14 @@ class RayEngine:
             self.ray.wait(list(self.flights), num_returns=len(self.flights), timeout=60)
 
     def _next_task(self) -> Task | None:
-        """Take from the queue the first task that fits into the time that is left, else one longer than any limit."""
-        for task in self.queue if not self.limit.is_over else ():
-            if self.limit.how_many([task]):
-                self.queue.remove(task)
-                return task
-        for task in self.queue:
-            if self.limit.is_longer_than_any([task]):
-                self.queue.remove(task)
-                return task
-        return None
+        """Take from the queue the first task that fits into the time that is left; where none does, the first one."""
+        if self.limit.is_over:
+            return None
+        otherwise = self.queue[0] if self.queue and self.limit.is_worth_beginning else None
+        task = next((task for task in self.queue if self.limit.how_many([task])), otherwise)
+        if task is not None:
+            self.queue.remove(task)
+        return task
 
     def _submit(self) -> None:
         """Keep the cluster busy, with a few tasks waiting; more would only hold claims."""

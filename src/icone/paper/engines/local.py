@@ -111,14 +111,13 @@ class LocalEngine:
     def _next_group(self) -> list[Task]:
         """Take from the queue what fits now: a group, or its first runs where all would not fit beside each other.
 
-        What fits into the time that is left comes before what is longer than any limit.
+        What fits into the time that is left comes first. Where nothing does, the first group that there is room for is
+        begun, because its state is saved at the limit.
         """
-        for too_long in (False, True):
+        for in_time in (True, False) if self.limit.is_worth_beginning else (True,):
             for place, group in enumerate(self.queue):
                 size = self.packing.together(group[0].spec, len(group))
-                if too_long:
-                    size = size if self.limit.is_longer_than_any(group) else 0
-                else:
+                if in_time:
                     size = self.limit.how_many(group[:size], len(self.packing.running) + 1)
                 if size and self.packing.fits([task.spec for task in group[:size]], group[0].alone):
                     self.queue[place : place + 1] = [group[size:]] if size < len(group) else []
