@@ -1,17 +1,16 @@
-"""The evidence at length: runs of 100 epochs, ranked by what they decide, in one store that a later call continues.
+"""The evidence at length: runs of 100 epochs by the question that they answer, in a store that a later call continues.
 
     python benchmarks/evidence.py --data DIR --store runs/evidence --show             # what is done and what is left
     python benchmarks/evidence.py --data DIR --store runs/evidence --max-minutes 9    # the next runs; again, it goes on
     icone paper import benchmarks/results/evidence.zip --store runs/evidence          # the runs of before
 
 Three seeds, the default recipe, as in docs/results.md. DIR holds the folders caltech20, bloodcells and medmnist, and
-breastmnist_128_rebuilt.npz. As many questions are worked on at a time as there are processes.
+breastmnist_128_rebuilt.npz. Large batches are trained first, which take the least time, then the questions in order.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -102,7 +101,7 @@ def main(
     show: bool = False,
     smoke: bool = False,
 ) -> None:
-    """Run what is missing, the most decisive first.
+    """Run what is missing.
 
     Args:
         store: folder of the runs.
@@ -113,24 +112,16 @@ def main(
         smoke: one question on generated images with a tiny network, for one epoch.
     """
     configure_process()
-    console, began = Console(), time.monotonic()
+    console = Console()
     questions, settings = QUESTIONS, dict[str, int]()
     if smoke:
         questions = (dataclasses.replace(QUESTIONS[0], data=GENERATED, batch_sizes=(1,)),)
         settings = {"epochs": 1, "seeds": 2}
     asked = {question.asks: question.cells(data, **settings) for question in questions}
-    open_ones = [] if show else [asks for asks, cells in asked.items() if left_of(cells, Store(store))]
-    for start in range(0, len(open_ones), workers):
-        block = open_ones[start : start + workers]
-        spent = (time.monotonic() - began) / 60
-        if max_minutes is not None and spent >= max_minutes:
-            console.print(f"{max_minutes:g} minutes are over: the same command goes on")
-            break
-        console.print(*block, sep="\n")
-        cells = [cell for asks in block for cell in asked[asks]]
-        experiment = Experiment(name=f"evidence-{start}", grid=partial(_these, cells))
-        left = None if max_minutes is None else max_minutes - spent
-        run_experiment(experiment, store=store, workers=workers, max_minutes=left, console=console)
+    if not show:
+        cells = [cell for cells in asked.values() for cell in cells]
+        experiment = Experiment(name="evidence", grid=partial(_these, cells))
+        run_experiment(experiment, store=store, workers=workers, max_minutes=max_minutes, console=console)
     table = Table("question", "runs", "left")
     for asks, cells in asked.items():
         table.add_row(asks, str(len(cells)), str(len(left_of(cells, Store(store)))))
