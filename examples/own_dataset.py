@@ -43,7 +43,7 @@ def main(epochs: int = 5, count: int = 24) -> dict[str, Any]:
     data = Simulation(count)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        run = icone.pretrain(data, encoder="resnet10_3d", width=0.125, size=16, epochs=epochs, out=out)
+        run = icone.pretrain(data, encoder="nf_resnet10_3d", width=0.125, size=16, epochs=epochs, out=out)
         return icone.evaluate(run, data=data)
 
 

@@ -232,7 +232,7 @@ class TrainingConfig:
     """Passes over all samples."""
     recipe: Recipe = "icone"
     """icone: AdamW is scaled by the batch size and BatchNorm of the encoder reaches back over 16 samples, so that an
-    epoch does the same at any batch size, and IConE differs from its paper where that made it work at small ones;
+    epoch does nearly the same at any batch size. IConE differs from its paper where that made it work at small ones.
     paper: optimizer, objective and BatchNorm as printed; what the paper leaves open stays as it is here."""
     lr: float = BASE_LR
     """Learning rate of AdamW at the start, for 16 samples a step (recipe paper: for any number); it follows a cosine to

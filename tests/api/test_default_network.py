@@ -29,7 +29,6 @@ def network(run: Run) -> Any:
 
 
 def test_volumes_get_the_network_without_batchnorm_and_their_run_says_so(tmp_path: Path) -> None:
-    """BatchNorm would refuse one volume of this size: its last stages see one voxel."""
     run = icone.pretrain(VOLUMES, out=tmp_path / "run", **SMALL)
     assert run.config.encoder == VOLUME_ENCODER
     assert isinstance(network(run), NFVolumeResNet)
@@ -61,7 +60,7 @@ def test_images_and_points_keep_theirs(tmp_path: Path) -> None:
 def test_plan_and_inspect_tell_it() -> None:
     assert icone.inspect(VOLUMES)["encoder"] == VOLUME_ENCODER
     assert icone.inspect(VOLUMES, recipe="paper", norm="group")["encoder"] == "resnet18_3d"
-    assert icone.plan(VOLUMES, **SMALL)["fits"]  # with BatchNorm one volume of this size cannot be trained on
+    assert icone.plan(VOLUMES, **SMALL)["fits"]
 
 
 def test_a_run_goes_on_with_the_network_that_it_began_with(tmp_path: Path) -> None:

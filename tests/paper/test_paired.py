@@ -89,7 +89,7 @@ def test_a_page_compares_settings(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "runs.csv", index=False)
     page = fill("<!-- compare runs.csv rows=method,batch_size to=IConE,1 metrics=linear_probe -->", tmp_path)
     expected = paired_difference(ours, theirs, "linear_probe")
-    assert page.splitlines()[-1].startswith(f"| SimCLR | 1 | {100 * expected.value:+.1f} (")
+    assert page.splitlines()[-1].startswith(f"| SimCLR | 1 | **{100 * expected.value:+.1f} (")
 
 
 def test_memory_that_did_not_suffice_is_told(tmp_path: Path) -> None:

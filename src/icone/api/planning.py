@@ -35,8 +35,8 @@ from icone.views import Views
 
 AUTO_BATCH = REFERENCE_SAMPLES
 """What `--batch-size auto` takes: 16 samples, for which the recipe is made. There its AdamW is the paper's, and
-BatchNorm needs no averages over earlier batches. From 16 to 1 blood cells and volumes lost 10 and 8 points of probe in
-short runs, and 64 samples gained nothing over 16 on three sets (docs/results.md)."""
+BatchNorm needs no averages over earlier batches. From 16 to 1 blood cells lost 10 points of probe in short runs, a
+sample takes less time at 16, and 64 samples gained nothing over 16 on four sets (docs/results.md)."""
 PLAN_SECONDS = 20.0
 """A plan takes no longer, unless a single step does."""
 USABLE = 0.9
