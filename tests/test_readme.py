@@ -95,7 +95,7 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_volumes_can_be_tried_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (flags,) = re.findall(r"`(--encoder resnet10_3d [^`]*)`", README)
+    (flags,) = re.findall(r"`(--encoder nf_resnet10_3d [^`]*)`", README)
     words = ["pretrain", "synthetic:shapes@32x6", *flags.split(), "--epochs", "1", "--probe-every", "0", "--out", "run"]
     assert main([*words, "--cache", "off"]) == 0
     assert icone.Run("run").preparation.size == (32, 32, 32)
