@@ -28,6 +28,14 @@ def network(run: Run) -> Any:
     return icone.load_encoder(run, "cpu").encoder
 
 
+def say_auto(run: Run) -> None:
+    """Let the configuration of a run say auto, as one of before does."""
+    file = run.folder / "config.json"
+    record = json.loads(file.read_text())
+    record["config"]["encoder"] = "auto"
+    file.write_text(json.dumps(record))
+
+
 def test_volumes_get_the_network_without_batchnorm_and_their_run_says_so(tmp_path: Path) -> None:
     run = icone.pretrain(VOLUMES, out=tmp_path / "run", **SMALL)
     assert run.config.encoder == VOLUME_ENCODER
@@ -78,10 +86,7 @@ def test_a_run_of_before_keeps_the_paper_s_network(tmp_path: Path) -> None:
     """Its configuration says auto, which was the network with BatchNorm."""
     settings = {**SMALL, "batch_size": 6, "epochs": 2}
     run = icone.pretrain(VOLUMES, out=tmp_path / "run", encoder="paper", **settings)
-    file = run.folder / "config.json"
-    record = json.loads(file.read_text())
-    record["config"]["encoder"] = "auto"
-    file.write_text(json.dumps(record))
+    say_auto(run)
     assert isinstance(network(Run(run.folder)), VolumeResNet)
     icone.pretrain(VOLUMES, out=run.folder, resume=True, **settings)
 
@@ -92,6 +97,16 @@ def test_seeds_get_it_too_and_go_on_with_it(tmp_path: Path) -> None:
     for _ in range(2):
         runs = pretrain_many(configs, outs, resume=True)
         assert [run.config.encoder for run in runs] == [VOLUME_ENCODER] * 2
+
+
+def test_a_new_seed_gets_the_network_of_the_seeds_that_are_there(tmp_path: Path) -> None:
+    """Those of before say auto, which was the network with BatchNorm: one more must not be another network."""
+    settings = {**SMALL, "batch_size": 6}
+    first = icone.pretrain(VOLUMES, out=tmp_path / "0", encoder="paper", seed=0, **settings)
+    say_auto(first)
+    configs = [PretrainConfig(source=VOLUMES, seed=seed, **settings) for seed in (0, 1)]
+    runs = pretrain_many(configs, [tmp_path / "0", tmp_path / "1"], resume=True)
+    assert [type(network(run)) for run in runs] == [VolumeResNet] * 2
 
 
 def test_experiments_keep_the_paper_s_network(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ def with_default_network(config: PretrainConfig, spatial_dims: int) -> PretrainC
 
 def with_network_of_before(config: PretrainConfig, before: PretrainConfig) -> PretrainConfig:
     """The configuration of a run that goes on: auto is what it was when the run began."""
-    was_open = with_default_network(dataclasses.replace(before, encoder=EncoderConfig.encoder), 3)
-    same = config.encoder == EncoderConfig.encoder and before == was_open
+    was_decided = config.encoder == EncoderConfig.encoder and before.encoder == VOLUME_ENCODER
     both_the_paper_s = config.encoder in PAPER_NAMES and before.encoder in PAPER_NAMES
-    return dataclasses.replace(config, encoder=before.encoder) if same or both_the_paper_s else config
+    return dataclasses.replace(config, encoder=before.encoder) if was_decided or both_the_paper_s else config

@@ -36,7 +36,7 @@ from icone.api.seen_samples import earlier_split, seen_by_weights, trained_befor
 from icone.api.training_data import KnownData, instances_record, load_training_data, provenance
 from icone.api.training_parts import Parts, build_parts, make_callbacks, step_compiler
 from icone.api.weights import with_network_of_weights
-from icone.config import PretrainConfig, is_object
+from icone.config import EncoderConfig, PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
@@ -195,8 +195,9 @@ def pretrain_many(
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     with requeued_jobs(console), own_randomness(device), memory_errors(first):
         data = load_training_data(first, console, first.source)
-        dims = data.data.preparation.spatial_dims
-        configs = [c if r.exists() else with_default_network(c, dims) for c, r in zip(configs, runs, strict=True)]
+        if not any(run.exists() and run.config.encoder == EncoderConfig.encoder for run in runs):
+            dims = data.data.preparation.spatial_dims  # else all get the network of those that are there
+            configs = [c if r.exists() else with_default_network(c, dims) for c, r in zip(configs, runs, strict=True)]
         waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
         together = [waiting] if side_by_side else [[one] for one in waiting]
         for config, run in zip(configs, runs, strict=True):
