@@ -64,7 +64,7 @@ def test_a_run_starts_from_another_and_goes_on_without_it(tmp_path: Path) -> Non
     assert other.record["weights"] is None
 
 
-def test_weights_of_a_run_bring_their_network_with_them(tmp_path: Path) -> None:
+def test_weights_of_a_run_or_an_export_bring_their_network_with_them(tmp_path: Path) -> None:
     volumes = np.random.default_rng(1).random((6, 1, 16, 16, 16), dtype=np.float32)
     saved = tmp_path / "volumes.npy"
     np.save(saved, volumes)
@@ -79,6 +79,12 @@ def test_weights_of_a_run_bring_their_network_with_them(tmp_path: Path) -> None:
     assert {name: getattr(taken_over.config, name) for name in shape} == shape
     assert taken_over.record["weights"]["share"] == 1
     assert icone.plan(volumes, weights=str(first.folder), console=Terminal(quiet=True), **settings)["fits"]
+    hub = icone.export(first, "hub", tmp_path / "hub")
+    bundle = icone.export(first, "monai", tmp_path / "bundle")
+    for origin in (hub, bundle, first.encoder_file):
+        from_export = train(f"from {origin.stem}", epochs=1, weights=str(origin))
+        assert {name: getattr(from_export.config, name) for name in shape} == shape
+        assert from_export.record["weights"]["share"] == 1
     with pytest.raises(InputError, match=r"only 0\.\d% of the encoder fits"):
         train("wider", epochs=1, weights=str(first.folder), encoder="nf_resnet10_3d")
     config = PretrainConfig(

@@ -53,23 +53,40 @@ class FoundWeights(NamedTuple):
     """Mean and standard deviation by which the samples were normalised that they were trained on, where it is known."""
 
 
+EXPORTED = {"config.json": "icone", "configs/icone.json": None}
+"""Files of a folder that `icone export` writes, for the Hub and as a bundle, and where in them its network stands."""
 NETWORK = ("encoder", "norm", "width", "features")
 """Settings that say what an encoder is."""
 
 
 def with_network_of_weights(config: PretrainConfig, run: Run | None = None) -> PretrainConfig:
-    """The configuration with the network of the run that `--weights` names, where all it says of its own are defaults.
+    """The configuration with the network of the run or export that `--weights` names, where it says none of its own.
 
     A `run` that goes on keeps the network that it took over, because the other may be gone by now. A network that the
-    other run was given as a Python object has no name to take over.
+    other was given as a Python object has no name to take over.
     """
     if config.weights is None or any(getattr(config, name) != getattr(EncoderConfig, name) for name in NETWORK):
         return config
-    if run is None or not run.exists() or run.config.weights != config.weights:
-        run = origin_run(config.weights)
-    if run is None or is_object(run.config.encoder):
-        return config
-    return dataclasses.replace(config, **{name: getattr(run.config, name) for name in NETWORK})
+    has_taken_over = run is not None and run.exists() and run.config.weights == config.weights
+    network = _network_of(run) if run and has_taken_over else _stated_network(user_path(config.weights))
+    return config if network is None or is_object(network["encoder"]) else dataclasses.replace(config, **network)
+
+
+def _network_of(run: Run) -> dict[str, Any]:
+    return {name: getattr(run.config, name) for name in NETWORK}
+
+
+def _stated_network(weights: Path) -> dict[str, Any] | None:
+    """The network of a run, of an export of ours, or of a file in the folder of one; None where nothing says it."""
+    folder = weights.parent if weights.is_file() else weights
+    if (other := origin_run(str(folder))) is not None:
+        return _network_of(other)
+    for name, key in EXPORTED.items():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # others have such files with other content
+            about = json.loads((folder / name).read_text(encoding="utf-8"))
+            stated = (about if key is None else about[key])["encoder"]
+            return {"encoder": stated["name"], **{each: stated[each] for each in NETWORK if each != "encoder"}}
+    return None
 
 
 def start_from_weights(encoder: nn.Module, config: PretrainConfig, preparation: Preparation) -> LoadedWeights:
