@@ -15,7 +15,11 @@ from icone.encoders.registry import (
     register_encoder,
 )
 
+DEFAULT_ENCODER = PAPER_ENCODER
+"""The name of `PAPER_ENCODER` in version 0.1."""
+
 __all__ = [
+    "DEFAULT_ENCODER",
     "DEFAULT_FEATURES",
     "ENCODERS",
     "MLP",
