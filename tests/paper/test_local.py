@@ -238,6 +238,9 @@ def test_packing_goes_by_measured_memory(spec: MakeSpec) -> None:
     assert not packing.fits([small], alone=True)
     packing.learn(small, 10)
     assert packing.need(spec(1, batch_size=4)) == 11
+    assert packing.need(spec(batch_size=16, method="simclr")) == 660  # at most twice what another method took
+    assert packing.need(spec(batch_size=4, method="simclr")) == 660
+    assert packing.need(spec(batch_size=16, method="simclr", size=64)) is None
 
 
 def test_groups_are_as_large_as_memory_allows(store: Store, spec: MakeSpec) -> None:

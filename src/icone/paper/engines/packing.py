@@ -8,14 +8,19 @@ from icone.paper.spec import RunSpec
 
 MARGIN = 1.1
 """Of the measured peak: other seeds fragment memory differently."""
+OTHER_METHOD = 2
+"""By what the memory of another method with the same network is multiplied."""
 
 
 class Packing:
     """The memory of a device, what is measured, and what runs now.
 
     A run of a known shape takes what its kind took before. One of an unknown shape takes at most what the same method
-    on the same data took at a larger batch; where nothing larger is known, `guess`, or if that is None it runs alone.
-    `overhead` comes on top of every run: what a process takes on a GPU before its first tensor.
+    on the same data took at a larger batch. Where no such run is known, it takes at most twice what any method took
+    with the same network on samples of the same size at that batch or a larger one: some methods have a second copy of
+    the network. Where nothing is known, it takes `guess`, or if that is None it runs alone. A run for which this was
+    too little is tried again alone. `overhead` comes on top of every run: what a process takes on a GPU before its
+    first tensor.
     """
 
     def __init__(self, capacity: int, *, slots: int, guess: int | None = None, overhead: int = 0) -> None:
@@ -31,13 +36,11 @@ class Packing:
         """Bytes that a run will take, or None where nobody knows: it then runs alone."""
         if spec.shape in self.measured:
             return self._with_margin(self.measured[spec.shape])
-        c = spec.config
-        larger = [
-            peak
-            for shape, peak in self.measured.items()
-            if _family(shape) == _family(spec.shape) and _batch(shape) >= c.batch_size * c.views
-        ]
-        return self._with_margin(min(larger)) if larger else self.guess
+        larger = {shape: peak for shape, peak in self.measured.items() if _batch(shape) >= _batch(spec.shape)}
+        if alike := [peak for shape, peak in larger.items() if _family(shape) == _family(spec.shape)]:
+            return self._with_margin(min(alike))
+        others = [peak for shape, peak in larger.items() if _network(shape) == _network(spec.shape)]
+        return self._with_margin(OTHER_METHOD * max(others)) if others else self.guess
 
     def together(self, spec: RunSpec, wanted: int) -> int:
         """How many of the wanted runs of this shape may share a process.
@@ -73,6 +76,12 @@ class Packing:
 
 def _family(shape: tuple[object, ...]) -> tuple[object, ...]:
     return shape[:-2]
+
+
+def _network(shape: tuple[object, ...]) -> tuple[object, ...]:
+    """What is measured, the size of a sample, and the network of a `RunSpec.shape`."""
+    cost, _source, _subset, _imbalance, size, encoder, width, *_ = shape
+    return cost, size, encoder, width
 
 
 def _batch(shape: tuple[object, ...]) -> int:
