@@ -163,7 +163,7 @@ def test_the_recipe_of_the_paper_is_the_printed_objective() -> None:
     assert printed | {"init_std": 0.02} == {
         "hidden": 2048, "out": 0, "diversity": "orthogonality", "normalisation": "pair", "view_weight": 1.0,
         "anchor_weight": 1.0, "diversity_weight": 1.0, "init_std": 0.02, "init_unit": False, "start_at": "random",
-        "decay_anchors": True, "freeze_anchors": False,
+        "decay_anchors": True, "freeze_anchors": False, "center_weight": 0.0,
     }  # fmt: skip
     assert chosen_options("icone", ["normalisation=anchor"], "paper")["normalisation"] == "anchor"
     assert chosen_options("icone", [], "icone")["start_at"] == "features"

@@ -20,9 +20,10 @@ from icone.methods.ranges import (
     Normalisation,
     StartAt,
     ViewWeight,
+    Weight,
     Width,
 )
-from icone.nn import AnchorTable, IConELoss, convert_batch_norm
+from icone.nn import AnchorTable, CenterLoss, IConELoss, convert_batch_norm
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.nn.diversity import DIVERSITY, SideStream, affordable_orthogonality
 from icone.nn.heads import ProjectionHead
@@ -65,7 +66,7 @@ class IConE(Anchored):
 
     Both happen in the space of a projection head, as in SimCLR; with `out` = 0 in that of the features, as printed.
     `diversity` is the name of a term of `icone.nn.diversity`; "auto" is "orthogonality", or "sampled_orthogonality"
-    where a step on this device cannot afford all pairs.
+    where a step on this device cannot afford all pairs. `center_weight` adds `icone.nn.CenterLoss` of the features.
 
     Almpanakis and Kreshuk, "IConE: Batch Independent Collapse Prevention for Self-Supervised Representation
     Learning", 2026, arXiv:2603.15263.
@@ -100,6 +101,9 @@ class IConE(Anchored):
         start_at: StartAt = "features",
         decay_anchors: Annotated[bool, "Let weight decay act on the anchors too."] = True,
         freeze_anchors: Annotated[bool, "Leave the anchors where they start; for comparisons."] = False,
+        center_weight: Annotated[
+            Weight, "Weight of a loss that keeps features near their mean, against the loss of rank at a high rate."
+        ] = 0.0,
     ) -> None:
         super().__init__(encoder, setting, start_at)
         self.decay_anchors = decay_anchors
@@ -117,6 +121,8 @@ class IConE(Anchored):
             init_unit=init_unit,
         )
         self.table.weight.requires_grad_(not freeze_anchors)
+        self.center_weight = center_weight
+        self.center = CenterLoss(num_features(encoder), setting.batch_size) if center_weight else None
 
     def _affordable(self, shape: tuple[int, int], normalisation: str) -> Callable[[Tensor], Tensor]:
         setting = self.setting
@@ -133,7 +139,12 @@ class IConE(Anchored):
 
     def forward(self, views: Tensor, index: Tensor, label: Tensor, progress: Tensor) -> dict[str, Tensor]:
         diversity = self.side_stream.compute(self.objective.diversity, self.objective.anchors.weight)
-        return self.objective.terms(self.embed(views), index, diversity())
+        features = self.encode(views)
+        terms = self.objective.terms(self.head(features), index, diversity())
+        if self.center is None:
+            return terms
+        distance = self.center(features)
+        return {**terms, "loss": terms["loss"] + self.center_weight * distance, "center_distance": distance.detach()}
 
     def share(self, ranks: Ranks) -> None:
         super().share(ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from icone.nn.losses.center import center_distance
 from icone.nn.losses.clustering import sinkhorn, swapped_prediction
 from icone.nn.losses.contrastive import decoupled_contrast, dynamic_contrast, info_nce, nt_xent, sup_con
 from icone.nn.losses.distillation import bootstrap, moved_centre, self_distillation
@@ -16,6 +17,7 @@ from icone.nn.losses.weighted_sum import weighted_sum
 __all__ = [
     "anchor_alignment",
     "bootstrap",
+    "center_distance",
     "class_alignment",
     "covariance",
     "decoupled_contrast",
