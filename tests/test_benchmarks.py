@@ -194,11 +194,12 @@ def test_evidence_runs_what_is_left_and_keeps_what_was_imported(
     store = Store(tmp_path / "imported").create()
     (counts,) = import_runs(store, [kept]).values()
     assert counts.added > 0
+    assert counts.others == 0  # a new option must not change the names of runs that are done
     generated = dataclasses.replace(evidence.QUESTIONS[0], data=evidence.GENERATED)
     assert len(evidence.left_of(generated.cells(tmp_path), store)) == 6  # none of it is there
     for left in ("2", "0", "0"):
         evidence.main(tmp_path / "store", smoke=True, workers=1, show=left == "2")
-        assert capsys.readouterr().out.splitlines()[-2].split("│")[2:4] == [" 2    ", f" {left}    "]
+        assert capsys.readouterr().out.splitlines()[-2].split("│")[3:5] == [" 2    ", f" {left}    "]
     assert len(list((tmp_path / "store" / "outcomes").iterdir())) == 2
 
 

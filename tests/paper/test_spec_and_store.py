@@ -67,6 +67,14 @@ def test_another_version_of_the_recipe_gives_other_runs(spec: MakeSpec, monkeypa
     assert spec().key != before
 
 
+def test_an_option_that_came_later_is_part_of_a_name_only_where_it_is_used(spec: MakeSpec) -> None:
+    options = spec().identity()["options"]
+    assert "center_weight" not in options
+    assert "view_weight" in options
+    assert spec(options=("center_weight=0",)).key == spec().key
+    assert spec(options=("center_weight=0.1",)).key != spec().key
+
+
 def _classes(folder: Path) -> Path:
     for label, value in (("a", 0), ("b", 255)):
         (folder / label).mkdir(parents=True)

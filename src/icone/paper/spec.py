@@ -29,8 +29,10 @@ _LATER = {
         "crop", "crop_overlap", "colour", "freeze_patch_embed",
     )
 }  # fmt: skip
+_LATER_OPTIONS: dict[str, object] = {"center_weight": 0.0}
 _OPTIONAL = {"cost", "official_test"}
-"""What came after the first stores: defaults are no part of a key, so that known runs keep theirs."""
+"""What came after the first stores, of settings, options of methods and measures: defaults are no part of a key, so
+that known runs keep theirs."""
 _NESTED = {"image_views", "volume_views", "point_views"}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
@@ -126,7 +128,10 @@ def spec_from_json(plain: dict[str, Any]) -> RunSpec:
 @functools.cache
 def _all_options(method: str, options: tuple[str, ...], recipe: str) -> dict[str, object]:
     """Defaults too: where one changes, the runs of that method are others."""
-    chosen = chosen_options(method, options, recipe)
+    later = _LATER_OPTIONS.items()
+    chosen = {
+        name: value for name, value in chosen_options(method, options, recipe).items() if (name, value) not in later
+    }
     if chosen.get("diversity") == "auto":  # what it was called, and is where a step can afford all pairs
         chosen["diversity"] = "orthogonality"
     return chosen
