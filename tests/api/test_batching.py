@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import icone
-from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, check_micro_batch_size, one_at_a_time, uneven_micro_batches
 from icone.api.pretrain import pretrain_many
 from icone.cli import main
 from icone.config import PretrainConfig
@@ -123,3 +123,20 @@ def test_advice_on_the_encoder_comes_before_a_run_and_not_when_it_goes_on(tmp_pa
         icone.pretrain(**POINTS | settings, out=tmp_path, console=Console(file=(first := io.StringIO()), width=300))
     assert "does without it" in first.getvalue()
     assert "does without it" not in said_by_training(tmp_path, **settings, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "samples", "is_told"),
+    [({}, 16, True), ({}, 15, False), ({"batch_size": 2}, 16, False), ({"recipe": "paper"}, 16, False)],
+)
+def test_who_takes_one_of_many_samples_a_step_is_told_of_more(
+    settings: dict[str, Any], samples: int, is_told: bool
+) -> None:
+    assert bool(one_at_a_time(PretrainConfig(source="scans", **settings), samples)) == is_told
+
+
+def test_a_run_and_its_plan_are_told_of_more_samples_a_step(tmp_path: Path) -> None:
+    sentence = "batch_size=auto takes 16 samples a step"
+    assert sentence in said_by_training(tmp_path / "one")
+    assert any(sentence in note for note in icone.plan(**POINTS)["notes"])
+    assert sentence not in said_by_training(tmp_path / "many", batch_size="auto")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, check_micro_batch_size, one_at_a_time, uneven_micro_batches
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.default_network import with_default_network
 from icone.api.planning import auto_batch, make_plan, plan_parts
@@ -68,6 +68,7 @@ def plan(
     hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
     if found.chosen is not None:
         chosen = found.apply(config)
-        hints += filter(None, [uneven_micro_batches(chosen), batch_norm_at_one(chosen, preparation.spatial_dims)])
+        advice = [batch_norm_at_one(chosen, preparation.spatial_dims), one_at_a_time(chosen, shape.samples)]
+        hints += filter(None, [uneven_micro_batches(chosen), *advice])
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
     return Readable(found.to_json(), plan_parts)

@@ -16,7 +16,7 @@ import torch
 from rich.table import Table
 
 from icone import cuda
-from icone.api.batching import check_accumulation
+from icone.api.batching import AUTO_BATCH, check_accumulation
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig
 from icone.data import Data, Loader
@@ -24,7 +24,6 @@ from icone.data.loader import DEVICE_SHARE, batch_sizes
 from icone.data.memory import GB, PeakMemory, free_bytes
 from icone.errors import InputError, is_out_of_memory
 from icone.methods import Method, method_class
-from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.readable import Part
 from icone.terminal import counted, either
 from icone.training.context import RunContext, kept_random_state
@@ -33,10 +32,6 @@ from icone.training.progress import format_seconds, format_step
 from icone.training.step import TrainStep
 from icone.views import Views
 
-AUTO_BATCH = REFERENCE_SAMPLES
-"""What `--batch-size auto` takes: 16 samples, for which the recipe is made. There its AdamW is the paper's, and
-BatchNorm needs no averages over earlier batches. From 16 to 1 blood cells lost 10 points of probe in short runs, a
-sample takes less time at 16, and 64 samples gained nothing over 16 on four sets (docs/results.md)."""
 PLAN_SECONDS = 20.0
 """A plan takes no longer, unless a single step does."""
 USABLE = 0.9

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from icone import cuda
-from icone.api.batching import batch_norm_at_one, check_micro_batch_size, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, check_micro_batch_size, one_at_a_time, uneven_micro_batches
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
 from icone.api.default_network import with_default_network, with_network_of_before
 from icone.api.going_on import (
@@ -255,8 +255,9 @@ def _prepare(
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
     data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
-    advice = "" if saved else batch_norm_at_one(config, data.preparation.spatial_dims)
-    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks), advice]):
+    advice = [batch_norm_at_one(config, data.preparation.spatial_dims), one_at_a_time(config, len(data.train.ids))]
+    uneven = uneven_micro_batches(config, parts.method.ranks)
+    for note in filter(None, [*parts.notes, uneven, *([] if saved else advice)]):
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         tell(f"note: {larger_last_batch(parts.loader)}")

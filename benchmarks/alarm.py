@@ -1,0 +1,140 @@
+"""Does a run that ends below its untrained encoder say so while it trains? Runs with the live probe, then `evaluate`.
+
+    python benchmarks/alarm.py --data DIR --out benchmarks/results/alarm.jsonl      # two hours on two cores
+    python benchmarks/alarm.py --smoke --out runs/alarm.jsonl                       # generated images, a minute
+
+Small networks on four real sets, at settings that should work and at settings that destroy features. What the live
+probe said is compared with what the labels of held-out samples say afterwards. Run again, it redoes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from rich.console import Console
+
+from icone.api.evaluate import evaluate
+from icone.api.pretrain import pretrain
+from icone.evaluation.verdict import judge
+from learning import markdown, spread
+
+IMAGES: dict[str, Any] = {"encoder": "test_vit", "size": 64, "lr": 1e-3, "epochs": 30}
+SETS: dict[str, dict[str, Any]] = {
+    "bloodcells/images": {**IMAGES, "labels": "bloodcells/labels.csv"},
+    "breastmnist_128_rebuilt.npz": IMAGES,
+    "caltech20": {**IMAGES, "epochs": 10},
+    "medmnist:adrenalmnist3d": {"encoder": "resnet10_3d", "width": 0.25, "size": 28, "lr": 1e-4, "epochs": 15},
+}
+"""Folders and files of --data, and a MedMNIST set in its folder medmnist, with networks for a CPU."""
+GENERATED: dict[str, dict[str, Any]] = {"synthetic:cells@32x60": {**IMAGES, "size": 32, "epochs": 6}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A setting that is tried on every set."""
+
+    name: str
+    method: str = "icone"
+    batch_size: int = 1
+    rate: float = 1.0
+    """By what the learning rate of the set is multiplied."""
+    recipe: str = "icone"
+    options: tuple[str, ...] = ()
+
+
+CASES: tuple[Case, ...] = (
+    Case("IConE, B = 1"),
+    Case("IConE, B = 1, lr × 3", rate=3),
+    Case("IConE, B = 1, lr × 10", rate=10),
+    Case("IConE, B = 16, lr × 10", batch_size=16, rate=10),
+    Case("as printed, B = 1", recipe="paper"),
+    Case("as printed, B = 16", recipe="paper", batch_size=16),
+    Case("as printed, anchors frozen, B = 1", recipe="paper", options=("freeze_anchors=true",)),
+    Case("SimCLR, B = 4", "simclr", 4),
+    Case("DIET, B = 1", "diet"),
+    Case("DIET, B = 1, lr × 10", "diet", rate=10),
+)
+
+
+def measure(source: str, settings: Mapping[str, Any], data: Path, case: Case, seed: int) -> dict[str, Any]:
+    """One run with the live probe as it is by default, half of the samples held out, and its evaluation."""
+    torch.set_num_threads(1)
+    console = Console(file=io.StringIO())
+    chosen = {**settings, "lr": settings["lr"] * case.rate}
+    if "labels" in chosen:
+        chosen["labels"] = data / chosen["labels"]
+    with tempfile.TemporaryDirectory() as folder:
+        run = pretrain(
+            source if ":" in source else str(data / source), data_root=data / "medmnist", test_fraction=0.5,
+            method=case.method, options=case.options, batch_size=case.batch_size, recipe=case.recipe, seed=seed,
+            device="cpu", out=Path(folder) / "run", console=console, **chosen,
+        )  # fmt: skip
+        measured = [row for row in run.history if "geometry" in row]
+        result = evaluate(run, device="cpu", console=console)
+    warnings = [(row["epoch"] + 1, row["geometry"]["warning"]) for row in measured if "warning" in row["geometry"]]
+    numbers = {
+        when: {name: value for name, value in result[when].items() if isinstance(value, float)}
+        for when in ("untrained", "trained")
+    }
+    return {
+        "source": source, "case": asdict(case), "seed": seed, "settings": settings, "warnings": warnings,
+        "live": measured[-1]["geometry"], "verdict": result["verdict"]["state"],
+        "verdict_without_labels": judge(numbers["trained"], numbers["untrained"]).state,
+        "comparison": result["comparison"], **numbers,
+    }  # fmt: skip
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A line for every setting: what the alarm said, and what the held-out samples say."""
+    lines = []
+    for name, source in sorted({(row["case"]["name"], row["source"]) for row in rows}):
+        runs = [row for row in rows if (row["case"]["name"], row["source"]) == (name, source)]
+        told = [run["warnings"][0][1] for run in runs if run["warnings"]]
+        gains = [[100 * run["comparison"][probe]["difference"] for run in runs] for probe in ("linear_probe", "knn_5")]
+        left = [100 * run["live"]["rankme"] / run["live"]["untrained_rankme"] for run in runs]
+        states = sorted({run["verdict"] for run in runs})
+        lines.append([source, name, f"{len(told)} of {len(runs)}", *map(spread, [*gains, left]), ", ".join(states)])
+    return markdown(["set", "run", "alarm", "probe", "kNN-5", "RankMe left", "verdict"], lines)
+
+
+def main(out: Path, data: Path = Path("data"), seeds: int = 2, workers: int = 2, smoke: bool = False) -> None:
+    """Train and measure what is missing, and print the table.
+
+    Args:
+        out: file of the runs, one a line.
+        data: folder that holds the data.
+        seeds: seeds of every setting.
+        workers: runs beside each other, with a thread each.
+        smoke: two settings on generated images.
+    """
+    sets, cases = (GENERATED, CASES[:2]) if smoke else (SETS, CASES)
+    rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    done = {(row["source"], row["case"]["name"], row["seed"]) for row in rows}
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [
+            pool.submit(measure, source, settings, data, case, seed)
+            for seed in range(seeds)
+            for source, settings in sets.items()
+            for case in cases
+            if (source, case.name, seed) not in done
+        ]
+        for number, future in enumerate(as_completed(futures), 1):
+            rows.append(future.result())
+            with out.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+            print(f"{number} of {len(futures)}: {rows[-1]['source']}, {rows[-1]['case']['name']}", flush=True)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
