@@ -136,7 +136,7 @@ def test_who_takes_one_of_many_samples_a_step_is_told_of_more(
 
 
 def test_a_run_and_its_plan_are_told_of_more_samples_a_step(tmp_path: Path) -> None:
-    sentence = "batch_size=auto takes 16 samples a step"
+    sentence = 'batch_size="auto" takes 16 samples a step'
     assert sentence in said_by_training(tmp_path / "one")
     assert any(sentence in note for note in icone.plan(**POINTS)["notes"])
     assert sentence not in said_by_training(tmp_path / "many", batch_size="auto")

@@ -13,7 +13,8 @@ import torch
 
 import icone
 from icone.api import planning
-from icone.api.planning import AUTO_BATCH, Plan, Trial, Way, make_plan, ways
+from icone.api.batching import AUTO_BATCH
+from icone.api.planning import Plan, Trial, Way, make_plan, ways
 from icone.api.pretrain import pretrain
 from icone.api.random_data import DataShape
 from icone.api.training_parts import build_parts
