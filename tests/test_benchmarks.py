@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import alarm
 import continued
 import evidence
 import probe
@@ -207,3 +208,17 @@ def test_questions_of_evidence_are_asked_once_and_name_methods_that_exist_there(
     assert len({question.asks for question in evidence.QUESTIONS}) == len(evidence.QUESTIONS)
     for question in evidence.QUESTIONS:
         assert all(METHODS[method].min_batch_size <= min(question.batch_sizes) for method in question.methods)
+
+
+def test_the_alarm_is_measured_beside_what_held_out_samples_say(tmp_path: Path) -> None:
+    ((source, settings),) = alarm.GENERATED.items()
+    threads = torch.get_num_threads()
+    try:
+        row = alarm.measure(source, settings, tmp_path, alarm.CASES[0], seed=0)
+    finally:
+        torch.set_num_threads(threads)
+    assert [one["epoch"] for one in row["live"]] == [1, 6]  # as by default: the first, every fifth, the last
+    assert set(row["comparison"]) == {"linear_probe", "knn_5"}
+    quiet = {**row, "seed": 1, "warnings": []}
+    said = alarm.table([json.loads(json.dumps({**row, "warnings": [(6, "collapsed")]})), quiet])
+    assert "| IConE, B = 1 | 1 of 2 | " in said
