@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sklearn.metrics import balanced_accuracy_score, r2_score, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch import nn
 
 from icone.api import training_parts
 from icone.api.build import make_encoder, make_method, make_views
@@ -23,6 +25,7 @@ from icone.api.pretrain import pretrain
 from icone.api.summaries import pretraining_summary
 from icone.config import PretrainConfig
 from icone.data import load_data
+from icone.data.targets import Task
 from icone.errors import CollapseError, InputError
 from icone.evaluation import live_probe
 from icone.evaluation.assessment import geometry_metrics
@@ -205,7 +208,8 @@ def test_numbers_and_several_labels_are_probed_without_a_trace(
     assert not any("probe" in row for row in bare.history)
     rows = {row["epoch"]: row["probe"] for row in run.history if "probe" in row}
     assert list(rows) == [0, 2, 3]
-    assert rows[0].keys() == {*names, *(f"untrained_{name}" for name in names), "instances"}
+    kinds = ("{}", "untrained_{}", "{}_error")
+    assert rows[0].keys() == {*(kind.format(name) for name in names for kind in kinds), "instances"}
     assert all(0.3 < row[names[0]] <= 1 for row in rows.values())
     printed = out.file.getvalue()  # type: ignore[attr-defined]
     assert f"{said} {rows[0][names[0]]:.3f} (untrained" in printed
@@ -233,7 +237,7 @@ def test_probes_of_classes_are_those_of_scikit_learn() -> None:
     sides = [{groups[row] for row in probe.rows[probe.halves == half]} for half in (0, 1)]
     assert min(map(len, sides)) > 10
     assert not sides[0] & sides[1]
-    found = probe(features)
+    found = probe.scores(probe.read(features))
     rows = probe.rows
     for name, model in {
         "live_linear": RidgeClassifier(alpha=PENALTY * 12),
@@ -241,8 +245,8 @@ def test_probes_of_classes_are_those_of_scikit_learn() -> None:
     }.items():
         assert found[name] == pytest.approx(balanced_accuracy_score(y[rows], in_halves(probe, model, x[rows], y[rows])))
         assert 0.4 < found[name] < 1
-    assert LabelProbe("classification", np.ones((60, 1)))(features) == {}  # one class
-    assert LabelProbe("classification", np.eye(3)[y[:40]])(features[:40]) == {}  # too few to say anything
+    assert LabelProbe("classification", np.ones((60, 1))).read(features) == {}  # one class
+    assert LabelProbe("classification", np.eye(3)[y[:40]]).read(features[:40]) == {}  # too few to say anything
 
 
 def test_probes_of_numbers_are_those_of_scikit_learn() -> None:
@@ -251,7 +255,7 @@ def test_probes_of_numbers_are_those_of_scikit_learn() -> None:
     targets = np.where(np.arange(80) % 7 == 0, np.nan, y)[:, None]
     probe = LabelProbe("regression", targets, [f"patient {row // 2}" for row in range(80)])
     assert set(probe.rows) == set(np.flatnonzero(~np.isnan(targets[:, 0])))
-    found, rows = probe(features), probe.rows
+    found, rows = probe.scores(probe.read(features)), probe.rows
     for name, model in {
         "live_ridge": Ridge(alpha=PENALTY * 12),
         "live_knn_regressor": KNeighborsRegressor(5),
@@ -259,7 +263,7 @@ def test_probes_of_numbers_are_those_of_scikit_learn() -> None:
         assert found[name] == pytest.approx(r2_score(y[rows], in_halves(probe, model, x[rows], y[rows])), abs=1e-4)
         assert 0.05 < found[name] < 0.95
     alike = LabelProbe("regression", np.full((80, 1), 3.0))
-    assert alike(features) == {}
+    assert alike.read(features) == {}
     assert "or are labelled alike" in alike.why_no_score(80)
     assert probe.why_no_score(80) == ""
 
@@ -270,7 +274,7 @@ def test_probes_of_several_labels_are_those_of_scikit_learn() -> None:
     y = np.column_stack([y, np.arange(100) == 50])  # one sample has the last label: it cannot be tested
     probe = LabelProbe("multilabel", y.astype(float))
     assert probe.targets.shape == (100, 4)
-    found = probe(features)
+    found = probe.scores(probe.read(features))
     model = Ridge(alpha=PENALTY * 12)
     neighbours = KNeighborsRegressor(5)  # whose mean is the share of neighbours with the label
     for name, one in {"live_multilabel": model, "live_knn_multilabel": neighbours}.items():
@@ -278,6 +282,36 @@ def test_probes_of_several_labels_are_those_of_scikit_learn() -> None:
         expected = [roc_auc_score(y[probe.halves == h, :4], said[probe.halves == h], average="macro") for h in (0, 1)]
         assert found[name] == pytest.approx(np.mean(expected), abs=1e-4)
         assert 0.6 < found[name] < 1
+
+
+@pytest.mark.parametrize("per_group", [1, 2])
+@pytest.mark.parametrize("task", ["classification", "regression", "multilabel"])
+def test_errors_of_what_training_gained_are_those_of_leaving_samples_out(task: Task, per_group: int) -> None:
+    """The jackknife: how the difference of the scores changes where a sample, or a group of them, does not count."""
+    rng = np.random.default_rng(2)
+    latent, count = rng.normal(size=(400, 3)), 400 // per_group
+    shared = np.repeat(latent[:count], per_group, axis=0)
+    targets = {"classification": np.eye(2)[(shared[:, 0] > 0).astype(int)], "regression": shared[:, :1]}
+    probe = LabelProbe(
+        task, targets.get(task, (shared > 0.4).astype(float)), [f"patient {row // per_group}" for row in range(400)]
+    )
+    before, after = (
+        (np.repeat(shared[:, None], 2, axis=1) + noise * rng.normal(size=(400, 1, 3))).astype(np.float32)
+        for noise in (1.1, 1.0)
+    )
+    said, then = probe.read(after), probe.read(before)
+    found = probe.errors(said, then)
+    assert len(found) == 2
+    numbers = probe.rows // per_group
+    for name in said:
+        left_out = []
+        for number in np.unique(numbers):
+            kept = numbers != number
+            part = copy.copy(probe)
+            part.targets, part.halves, part.rows = probe.targets[kept], probe.halves[kept], probe.rows[kept]
+            left_out.append(part.scores({name: said[name][kept]})[name] - part.scores({name: then[name][kept]})[name])
+        spread = np.sqrt((len(left_out) - 1) * np.var(left_out))
+        assert found[f"{name}_error"] == pytest.approx(spread, rel=0.1)
 
 
 def test_the_figures_are_those_of_the_views_features() -> None:
@@ -349,7 +383,9 @@ def test_collapse_is_told_where_ranks_alone_would_miss_it(tmp_path: Path) -> Non
     run = pretrain(**settings, **alone, out=tmp_path / "alone", console=said)
     figures = run.history[-1]["geometry"]
     assert figures["rankme"] > 0.2 * figures["rank_limit"]
-    assert judge_live(figures).headline == "The features have collapsed: they vary along one direction only."
+    assert (
+        judge_live({"geometry": figures}).headline == "The features have collapsed: they vary along one direction only."
+    )
     assert "the run is collapsing" in said.file.getvalue()  # type: ignore[attr-defined]
     pretrain(**settings, out=tmp_path / "icone", console=quietly)
     assert "collapsing" not in quietly.file.getvalue()  # type: ignore[attr-defined]
@@ -375,7 +411,7 @@ def test_a_method_with_labels_is_asked_for_classes(tmp_path: Path) -> None:
                    probe_every=4, console=quiet())  # fmt: skip
     figures = run.history[-1]["geometry"]
     assert figures["recognition"] > figures["untrained_recognition"]
-    assert not judge_live(figures).collapsed
+    assert not judge_live(run.history[-1]).collapsed
 
 
 def test_a_collapsing_run_is_told_once_and_goes_on(tmp_path: Path) -> None:
@@ -449,6 +485,76 @@ def test_a_run_below_its_untrained_encoder_is_told_once_and_never_stopped() -> N
     for epoch in range(3):
         taught.end_epoch({"epoch": epoch, "geometry": WORSE})
     assert console.file.getvalue() == said  # type: ignore[attr-defined]
+
+
+def probed(before: float, after: float, error: float, name: str = "live_linear") -> dict[str, float]:
+    return {f"untrained_{name}": before, name: after, f"{name}_error": error, "instances": 200}
+
+
+STILL_GOOD = WORSE | {"recognition": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("geometry", "probe", "tells"),
+    [
+        (STILL_GOOD, {}, False),
+        (STILL_GOOD, probed(0.6, 0.5, 0.03), True),  # surely worse by labels, which views do not show
+        (STILL_GOOD, probed(0.6, 0.5, 0.08), False),
+        (STILL_GOOD, probed(0.6, 0.5, 0.03) | probed(0.5, 0.6, 0.03, "live_knn"), False),  # the probes disagree
+        (STILL_GOOD, probed(-0.3, -0.9, 0.1, "live_ridge"), False),  # neither says anything
+        (WORSE, {}, True),
+        (WORSE, probed(0.5, 0.6, 0.03), False),  # surely better by labels, whatever views show
+        (WORSE, probed(0.5, 0.6, 0.08), True),
+        (WORSE, {"live_linear": 0.6, "untrained_live_linear": 0.5, "instances": 200}, True),  # of an earlier version
+    ],
+)
+def test_labels_decide_about_the_alarm_where_they_are_sure(
+    geometry: dict[str, float], probe: dict[str, float], tells: bool
+) -> None:
+    alarm = CollapseAlarm(PlainDisplay(console := quiet()), stop=False)
+    for epoch in range(2):
+        alarm.end_epoch({"epoch": epoch, "geometry": geometry, "probe": probe})
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ("below its untrained encoder" in said) == tells
+    if tells and geometry is STILL_GOOD:
+        assert "Linear probe: 60.0 % before training, 50.0 % after (-10.0 points" in said
+        assert "200 test samples" in said
+
+
+class Forgetful(nn.Module):
+    """Passes points on, but for the number that tells their class, after so many steps."""
+
+    num_features = 6
+    seen: torch.Tensor
+
+    def __init__(self, remembers: int) -> None:
+        super().__init__()
+        self.remembers = remembers
+        self.gain = nn.Parameter(torch.ones(6))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.seen.add_(1)
+        forgotten = (torch.arange(6) == 0) & (self.seen > self.remembers)
+        return self.gain * points.where(~forgotten, torch.zeros(()))
+
+
+def test_a_run_whose_labels_are_read_worse_says_so_while_it_trains(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(160, 6)).astype(np.float32)
+    settings: dict[str, Any] = {
+        "labels": (points[:, 0] > 0).astype(int).tolist(), "views": lambda point: point + 0.1 * torch.randn(6),
+        "num_views": 2, "epochs": 6, "batch_size": 16, "probe_every": 1, "seed": 0,
+    }  # fmt: skip
+    run = pretrain(points, encoder=Forgetful(35), **settings, out=tmp_path / "forgets", console=(said := quiet()))
+    other = pretrain(points, encoder=Forgetful(10**6), **settings, out=tmp_path / "keeps", console=quiet())
+    found = [row["geometry"] for row in run.history]
+    assert [row["probe"]["live_linear"] > 0.8 for row in run.history] == [True, True, False, False, False, False]
+    assert min(geometry["recognition"] for geometry in found) > 0.9  # by views nothing is wrong
+    assert [geometry.get("warning") for geometry in found] == [None] * 3 + ["worse than untrained"] * 3
+    printed = said.file.getvalue()  # type: ignore[attr-defined]
+    assert "the run is below its untrained encoder (epoch 4): Training made the features worse" in printed
+    assert not any("warning" in row["geometry"] for row in other.history)
 
 
 def test_a_warning_with_brackets_is_printed_as_it_is() -> None:

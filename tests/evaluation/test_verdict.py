@@ -112,7 +112,7 @@ def test_runs_with_known_probes_without_labels(name: str) -> None:
     state, *figures = MEASURED[name]
     after, before = measured(*figures)
     assert judge(after, before).state == state
-    assert judge_live(with_untrained(after, before)).state == state  # the alarm's way to the same judge
+    assert judge_live({"geometry": with_untrained(after, before)}).state == state  # the alarm's way to the same judge
 
 
 # What the live probe finds of runs whose probes are known, at the number of samples it has: RankMe before, the share of
@@ -144,7 +144,7 @@ def test_the_alarm_tells_runs_that_end_below_their_untrained_encoder(name: str) 
     alarms, samples, rank, left, now, then = LIVE[name]
     error = 0.2 / np.sqrt(samples)
     after, before = measured(left * rank, samples - 1, 5.0, 0.1, (now, error), rank, (then, error))
-    verdict = judge_live(with_untrained(after, before))
+    verdict = judge_live({"geometry": with_untrained(after, before)})
     assert (lasting(verdict, verdict) is not None) == alarms
     assert lasting(None, verdict) is None
 

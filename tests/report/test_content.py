@@ -287,7 +287,7 @@ def test_a_run_that_was_not_evaluated_is_judged_by_its_history(make_run: Callabl
     before = {f"untrained_{name}": value for name, value in now.items()} | {"untrained_recognition": 0.6}
     run.write_history([{"epoch": 0, "loss": 1.0, "geometry": now | before | {"instances": 16}}])
     html = run._repr_html_()
-    assert "by views of 16 samples" in html
+    assert "while training, on 16 samples" in html
     assert "The encoder has learned" in html
 
 

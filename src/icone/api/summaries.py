@@ -151,7 +151,7 @@ def _measured(run: Run, rows: Sequence[dict[str, Any]]) -> list[str]:
     if (found := live_score(last)) is not None:
         now, before = (f"{value}{found.unit}" for value in (found.now, found.before))
         lines.append(_line("probe", f"{found.score} {now}, {before} before training"))
-    verdict = judge_live(geometry, TAUGHT if method_class(run.config.method).needs_labels else "")
+    verdict = judge_live(last, TAUGHT if method_class(run.config.method).needs_labels else "")
     lines.append(
         _line(
             "so far", f"{verdict.headline} ({counted(geometry.get('instances', 0), 'sample')}: evaluate measures all)"

@@ -115,11 +115,11 @@ def compare(before: ProbeResult, after: ProbeResult, labels: Sequence[str], grou
     """
     weights = class_weights(np.asarray(labels, dtype=str))
     changed = after.right.astype(np.float64) - before.right
-    error = _error(weights * changed, weights, groups)
+    error = paired_error(weights * changed, weights, groups)
     return Difference(before.balanced_accuracy, after.balanced_accuracy, error, len(weights), groups=_number(groups))
 
 
-def class_weights(labels: npt.NDArray[np.str_]) -> FloatArray:
+def class_weights(labels: npt.NDArray[np.str_] | Codes) -> FloatArray:
     """The weight of every sample in the balanced accuracy, (n,): 1 / (classes · samples of its class)."""
     _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     weights: FloatArray = 1 / (len(counts) * counts[codes])
@@ -136,7 +136,7 @@ def compare_regressions(before: RegressionResult, after: RegressionResult, group
     """
     spread = float(((after.true - after.true.mean()) ** 2).sum())
     changes = ((before.true - before.predicted) ** 2 - (after.true - after.predicted) ** 2) / spread
-    error = _error(changes, changes, groups)
+    error = paired_error(changes, changes, groups)
     return Difference(before.r2, after.r2, error, len(changes), floor=0.0, groups=_number(groups))
 
 
@@ -148,11 +148,11 @@ def compare_multilabel(before: MultilabelResult, after: MultilabelResult, groups
     counted twice. (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44, 837–845, is the case of one label.)
     """
     influence = auroc_influence(after.scores, after.present)[1] - auroc_influence(before.scores, before.present)[1]
-    error = _error(influence, influence, groups)
+    error = paired_error(influence, influence, groups)
     return Difference(before.auroc, after.auroc, error, len(influence), groups=_number(groups))
 
 
-def _error(changes: FloatArray, sizes: FloatArray, groups: Codes | None) -> float:
+def paired_error(changes: FloatArray, sizes: FloatArray, groups: Codes | None = None) -> float:
     """The standard error of Σ changes: √(Σ changes² + 2 · mean(sizes²)), both added up in every group before.
 
     Samples of one group change together, so that it is the groups whose signs are equally likely.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -10,8 +11,10 @@ import numpy.typing as npt
 
 from icone.data import Dataset
 from icone.data.targets import Task, label_set
+from icone.evaluation.bootstrap import group_codes
+from icone.evaluation.comparison import Difference, auroc_influence, class_weights, paired_error
 from icone.evaluation.inputs import FloatArray
-from icone.evaluation.metrics import Array
+from icone.evaluation.metrics import UNTRAINED, Array
 from icone.terminal import counted, either
 
 PENALTY = 0.1
@@ -26,6 +29,10 @@ NAMES: dict[Task, tuple[str, str]] = {
     "multilabel": ("live_multilabel", "live_knn_multilabel"),
 }
 """What the table of metrics calls the scores of the linear and of the kNN probe."""
+ERROR = "_error"
+"""Behind the name of a score: the standard error of its difference to that of the untrained encoder."""
+Said = Mapping[str, FloatArray]
+"""What each probe says about the samples, by the name of its score: one column (n, columns) for every target."""
 
 Codes = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
@@ -52,6 +59,7 @@ class LabelProbe:
         fewest_columns = 2 if task == "classification" else 1
         self.rows = rows if len(usable) >= fewest_columns and len(rows) >= FEWEST else rows[:0]
         self.targets, self.halves = targets[self.rows][:, usable], halves[self.rows]
+        self.groups = None if groups is None else group_codes([groups[row] or "" for row in self.rows])
 
     @classmethod
     def without(cls) -> Self:
@@ -73,8 +81,8 @@ class LabelProbe:
             why = f"the {self.labelled} samples with a label have too few of each class, or are labelled alike"
         return f"no probe of labels while training: {why}. `icone evaluate` probes all of them afterwards"
 
-    def __call__(self, features: Array) -> dict[str, float]:
-        """Scores by the names of the table of metrics; nothing where there is nothing to read."""
+    def read(self, features: Array) -> Said:
+        """What the probes say about each sample; nothing where there is nothing to read."""
         if not len(self.rows):
             return {}
         x = features[self.rows].mean(axis=1).astype(np.float64)
@@ -84,18 +92,60 @@ class LabelProbe:
             known, asked = _standardized(x[train], x[test])
             linear[test] = ridge(known, self.targets[train], asked)
             near[test] = mean_of_nearest(known, self.targets[train], asked)
-        return {name: self._score(said) for name, said in zip(NAMES[self.task], (linear, near), strict=True)}
+        return dict(zip(NAMES[self.task], (linear, near), strict=True))
+
+    def scores(self, said: Said) -> dict[str, float]:
+        """The score of every probe, by its name in the table of metrics."""
+        return {name: self._score(answers) for name, answers in said.items()}
+
+    def errors(self, said: Said, before: Said) -> dict[str, float]:
+        """The standard error of every score minus that of another encoder, paired over the samples (`comparison`)."""
+        return {f"{name}{ERROR}": self._error(answers, before[name]) for name, answers in said.items()}
 
     def _score(self, said: FloatArray) -> float:
         if self.task == "classification":
-            right, codes = said.argmax(axis=1) == self.targets.argmax(axis=1), self.targets.argmax(axis=1)
-            return float(np.mean([right[codes == code].mean() for code in np.unique(codes)]))
+            return float(self._weights() @ self._right(said))
         if self.task == "regression":
-            spread = ((self.targets - self.targets.mean()) ** 2).sum()
-            return float(1 - ((self.targets - said) ** 2).sum() / spread)
+            return float(1 - ((self.targets - said) ** 2).sum() / self._variation())
         parts = [(self.targets[self.halves == half], said[self.halves == half]) for half in (0, 1)]
         columns = range(self.targets.shape[1])
         return float(np.mean([auroc(true[:, i] > 0, scores[:, i]) for true, scores in parts for i in columns]))
+
+    def _error(self, said: FloatArray, before: FloatArray) -> float:
+        if self.task == "classification":
+            weights = self._weights()
+            return paired_error(weights * (self._right(said) - self._right(before)), weights, self.groups)
+        if self.task == "regression":
+            changes = (((self.targets - before) ** 2 - (self.targets - said) ** 2) / self._variation()).ravel()
+            return paired_error(changes, changes, self.groups)
+        influence = np.empty(len(self.rows))
+        for half in (self.halves == 0, self.halves == 1):
+            present = self.targets[half] > 0
+            now, then = (auroc_influence(scores[half], present)[1] for scores in (said, before))
+            influence[half] = (now - then) / 2
+        return paired_error(influence, influence, self.groups)
+
+    def _right(self, said: FloatArray) -> FloatArray:
+        """1 where the class is named, else 0, (n,)."""
+        right: FloatArray = (said.argmax(axis=1) == self.targets.argmax(axis=1)).astype(np.float64)
+        return right
+
+    def _weights(self) -> FloatArray:
+        """The weight of every sample in the balanced accuracy, (n,)."""
+        return class_weights(self.targets.argmax(axis=1))
+
+    def _variation(self) -> float:
+        return float(((self.targets - self.targets.mean()) ** 2).sum())
+
+
+def differences(probed: Mapping[str, float]) -> dict[str, Difference]:
+    """What the scores of a line of the history say about training, by their names; nothing in lines of version 0.1."""
+    found = {}
+    for name in (name for names in NAMES.values() for name in names if f"{name}{ERROR}" in probed):
+        scores, samples = (probed[f"{UNTRAINED}{name}"], probed[name]), int(probed["instances"])
+        floor = 0.0 if name in NAMES["regression"] else -math.inf
+        found[name] = Difference(*scores, probed[f"{name}{ERROR}"], samples, floor=floor)
+    return found
 
 
 def label_targets(dataset: Dataset, rows: Rows) -> FloatArray:

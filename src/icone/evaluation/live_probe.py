@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from icone.data import Dataset
 from icone.encoders.calibration import calibrate_batch_norm, calibration_rows, kept_statistics
 from icone.errors import CollapseError
 from icone.evaluation.assessment import geometry_metrics, with_untrained
-from icone.evaluation.live_labels import LabelProbe, label_targets, labelled
+from icone.evaluation.live_labels import LabelProbe, Said, label_targets, labelled
 from icone.evaluation.verdict import TAUGHT, State, Verdict, judge_live, lasting
 from icone.methods import Method
 from icone.training import Display
@@ -215,7 +216,7 @@ class LiveProbe(Callback):
         progress(0, len(self.images))
         with kept_statistics(method.encoder):
             self._calibrate()
-            self.untrained, self.untrained_probe = self._measure(progress)
+            self.untrained, self.untrained_said = self._measure(progress)
         self.spent = time.monotonic() - began
         self.trend = Trend("" if self.classes is None else TAUGHT)
 
@@ -226,23 +227,26 @@ class LiveProbe(Callback):
         if not self.plan.due(epoch):
             return {}
         began = time.monotonic()
-        geometry, probe = self._measure()
-        metrics = with_untrained(geometry, self.untrained) | {"instances": len(self.ids)}
-        probed = with_untrained(probe, self.untrained_probe) | {"instances": len(self.label_probe.rows)}
+        geometry, said = self._measure()
+        metrics: Row = with_untrained(geometry, self.untrained) | {"instances": len(self.ids)}
+        row: Row = {"geometry": metrics, **({"probe": self._probed(said)} if said else {})}
         seconds, self.spent = self.spent + time.monotonic() - began, 0.0
-        _, alarm = self.trend.next(metrics)
-        warning = {} if alarm is None else {"warning": alarm}
-        return {
-            "geometry": metrics | warning,
-            **({"probe": probed} if probe else {}),
-            "probe_seconds": round(seconds, 3),
-        }
+        _, alarm = self.trend.next(row)
+        if alarm is not None:
+            metrics["warning"] = alarm
+        return row | {"probe_seconds": round(seconds, 3)}
 
-    def _measure(self, progress: Progress | None = None) -> tuple[dict[str, float], dict[str, float]]:
-        """The geometry of the features, and the scores of the probes."""
+    def _probed(self, said: Said) -> dict[str, float]:
+        """The scores of the probes, those of the untrained encoder, and the errors of their differences."""
+        probe = self.label_probe
+        scores = with_untrained(probe.scores(said), probe.scores(self.untrained_said))
+        return {**scores, **probe.errors(said, self.untrained_said), "instances": len(probe.rows)}
+
+    def _measure(self, progress: Progress | None = None) -> tuple[dict[str, Any], Said]:
+        """The geometry of the features, and what the probes say about each sample."""
         features = self._features(progress).numpy()
         with threadpool_limits(1):  # matrices this small take several times as long where many threads share them
-            return geometry_metrics(features[:, 0], features, self.classes), self.label_probe(features)
+            return geometry_metrics(features[:, 0], features, self.classes), self.label_probe.read(features)
 
     def _calibrate(self) -> None:
         with kept_random_state(self.device, SEED), float32_features(self.method):
@@ -283,7 +287,7 @@ class CollapseAlarm(Callback):
     def end_epoch(self, row: Row) -> None:
         if "geometry" not in row:
             return
-        verdict, alarm = self.trend.next(row["geometry"])
+        verdict, alarm = self.trend.next(row)
         if alarm is None:
             return
         what = "the run is collapsing" if alarm == "collapsed" else "the run is below its untrained encoder"
@@ -304,10 +308,10 @@ class Trend:
 
     def start(self, history: Sequence[Row]) -> None:
         """Go on after the last measurement of a run that is continued."""
-        measured = [row["geometry"] for row in history if "geometry" in row]
+        measured = [row for row in history if "geometry" in row]
         self.former = judge_live(measured[-1], self.obstacle) if measured else None
 
-    def next(self, geometry: dict[str, float]) -> tuple[Verdict, State | None]:
+    def next(self, row: Row) -> tuple[Verdict, State | None]:
         """The verdict on the next measurement, and the state that it is alarming by, if it is."""
-        former, self.former = self.former, judge_live(geometry, self.obstacle)
+        former, self.former = self.former, judge_live(row, self.obstacle)
         return self.former, lasting(former, self.former)

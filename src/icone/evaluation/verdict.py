@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from icone.evaluation.comparison import RELEVANT, Difference
+from icone.evaluation.live_labels import differences
 from icone.evaluation.metrics import METRICS, UNTRAINED, Metric, sentence_case
 from icone.evaluation.recognition import Recognition
 from icone.terminal import counted
@@ -150,10 +151,16 @@ def judge(
     )
 
 
-def judge_live(geometry: Metrics, obstacle: str = "") -> Verdict:
-    """The verdict on a line of the history: what the live probe found, and before training (`untrained_…`)."""
+def judge_live(row: Mapping[str, Any], obstacle: str = "") -> Verdict:
+    """The verdict on a row of the history with what the live probe found, and before training (`untrained_…`).
+
+    Labels decide where the few samples are enough to be sure of a gain or a loss, and views where they are not.
+    """
+    geometry = row["geometry"]
     before = {name.removeprefix(UNTRAINED): value for name, value in geometry.items() if name.startswith(UNTRAINED)}
-    return judge(geometry, before if "rankme" in before else None, obstacle=obstacle)
+    probes = differences(row.get("probe", {}))
+    is_sure = any(difference.better or difference.worse for difference in probes.values())
+    return judge(geometry, before if "rankme" in before else None, probes if is_sure else {}, obstacle)
 
 
 def lasting(former: Verdict | None, verdict: Verdict) -> State | None:

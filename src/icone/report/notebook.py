@@ -10,6 +10,7 @@ from icone.methods import method_class
 from icone.readable import as_html, html_table
 from icone.report.content import live_warnings
 from icone.run import Run
+from icone.terminal import counted
 
 __all__ = ["evaluation_parts", "run_html"]
 
@@ -23,11 +24,12 @@ def run_html(run: Run) -> str:
         ["epochs", f"{len(run.history)} of {run.epochs}" + ("" if run.finished else ", unfinished")],
     ]
     if result is None:
-        measured = [row["geometry"] for row in run.history if "geometry" in row]
+        measured = [row for row in run.history if "geometry" in row]
         if measured:
-            of = f" of {measured[-1]['instances']} samples" if "instances" in measured[-1] else ""
+            samples = measured[-1]["geometry"].get("instances")
+            of = "" if samples is None else f", on {counted(samples, 'sample')}"
             obstacle = TAUGHT if method_class(config.method).needs_labels else ""
-            rows.append([f"while training, by views{of}", str(judge_live(measured[-1], obstacle))])
+            rows.append([f"while training{of}", str(judge_live(measured[-1], obstacle))])
         rows.append(["next", f"icone.evaluate({str(run.folder)!r})"])
     else:
         rows.append(["verdict", str(Verdict.from_json(result["verdict"]))])
