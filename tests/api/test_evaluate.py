@@ -19,6 +19,7 @@ from icone.api.embed import untrained_encoder
 from icone.cli import main
 from icone.data import Preparation, load_for_inference
 from icone.errors import InputError
+from icone.evaluation.recognition import GAIN_ERROR
 from icone.evaluation.verdict import TAUGHT
 from icone.run import Run
 
@@ -42,7 +43,7 @@ def test_the_untrained_encoder_is_measured_and_compared_by_default(run: Run) -> 
     result = evaluate(run)
     assert run.result == result
     assert result["verdict"].keys() == {"state", "headline", "evidence", "advice"}
-    assert result["untrained"].keys() == result["trained"].keys()
+    assert result["trained"].keys() == result["untrained"].keys() | {GAIN_ERROR}
     assert result["comparison"].keys() == {"linear_probe", "knn_5"}
     for name, found in result["comparison"].items():
         before, after = (result[which][name]["balanced_accuracy"] for which in ("untrained", "trained"))

@@ -7,8 +7,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest
 
-from icone.evaluation.comparison import NOTICEABLE, Difference, compare, compare_regressions
+from icone.evaluation.comparison import Difference, compare, compare_regressions
 from icone.evaluation.probes import ProbeResult, knn_probe
+from icone.evaluation.recognition import NOTICEABLE
 from icone.evaluation.regression import regression_result
 
 Bools = npt.NDArray[np.bool_]

@@ -39,6 +39,7 @@ from icone.evaluation.live_probe import (
     default_interval,
     plan_probe,
 )
+from icone.evaluation.metrics import Embedding
 from icone.evaluation.verdict import judge_live
 from icone.report.content import history_columns, live_warnings
 from icone.run import Run
@@ -137,7 +138,7 @@ def test_the_untrained_encoder_is_measured_with_statistics_of_its_own(batch_size
         for _ in range(20):
             reference(views(probe.images, VIEWS).flatten(0, 1))
         method.encoder = reference.eval()
-    expected, _ = probe._measure()
+    expected, *_ = probe._measure()
     assert as_new["untrained_rankme"] == pytest.approx(expected["rankme"], rel=0.1)
     assert abs(as_new["rankme"] - expected["rankme"]) > 2 * abs(as_new["untrained_rankme"] - expected["rankme"])
 
@@ -352,7 +353,7 @@ def test_features_that_share_much_are_measured_in_float32() -> None:
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         rounded = method.encoder(views(probe.images, VIEWS).flatten(0, 1)).float().numpy()
     features = rounded.reshape(40, VIEWS, -1)
-    assert geometry_metrics(features[:, 0], features, None)["rankme"] > 2 * exact
+    assert geometry_metrics(Embedding(features[:, 0], features))["rankme"] > 2 * exact
 
 
 @pytest.mark.parametrize(("available", "epochs"), [(50, 4), (351, 100), (351, 12), (5000, 100), (40_000, 3)])

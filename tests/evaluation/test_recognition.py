@@ -63,6 +63,33 @@ def test_the_error_is_that_of_the_mean_over_draws() -> None:
     assert np.std([f.share for f in found]) == pytest.approx(np.mean([f.error for f in found]), rel=0.35)
 
 
+def test_the_error_of_a_gain_is_that_of_the_gain_over_draws_and_smaller_than_of_two_separate_shares() -> None:
+    def draw() -> tuple[Recognition, Recognition]:
+        means, noise = RNG.normal(size=(60, 1, 3)), RNG.normal(size=(60, 2, 3))
+        before, after = recognition(means + 0.8 * noise), recognition(means + 0.7 * noise)
+        assert before is not None
+        assert after is not None
+        return before, after
+
+    found = [draw() for _ in range(200)]
+    spread = np.std([after.share - before.share for before, after in found])
+    errors = np.mean([after.gain_error(before) for before, after in found])
+    assert max(spread, 1 / 120) == pytest.approx(errors, rel=0.35)
+    assert errors < 0.5 * np.mean([after.gain_error(Recognition(b.share, b.error)) for b, after in found])
+
+
+def test_the_same_instances_make_a_small_gain_sure() -> None:
+    shares = RNG.uniform(0.4, 0.9, size=200)
+    before, after = (Recognition(float(s.mean()), float(s.std()) / 14, s) for s in (shares, shares + 0.02))
+    assert after.beats(before)
+    assert not before.beats(after)
+    assert not Recognition(after.share, after.error).beats(Recognition(before.share, before.error))
+
+
+def test_a_sure_gain_of_half_a_point_is_none() -> None:
+    assert not Recognition(0.505, 1e-4).beats(Recognition(0.5, 1e-4))
+
+
 def test_one_class_has_nothing_to_be_told_from() -> None:
     assert recognition(RNG.normal(size=(5, 2, 3)), np.zeros(5, dtype=np.int64)) is None
 

@@ -10,6 +10,7 @@ import pytest
 
 from icone.evaluation.assessment import geometry_metrics, with_untrained
 from icone.evaluation.comparison import Difference
+from icone.evaluation.metrics import Embedding
 from icone.evaluation.verdict import HEADLINES, NOT_MEASURED, TAUGHT, State, Verdict, judge, judge_live, lasting
 
 Array = npt.NDArray[np.float32]
@@ -46,7 +47,7 @@ COLLAPSED = {
 
 @pytest.mark.parametrize("name", SPREAD)
 def test_features_that_spread_are_not_called_collapsed_and_not_praised(name: str) -> None:
-    verdict = judge(geometry_metrics(SPREAD[name], None))
+    verdict = judge(geometry_metrics(Embedding(SPREAD[name])))
     assert verdict.state == "unclear"
     assert NOT_MEASURED in verdict.headline
     assert "--no-untrained" in verdict.advice
@@ -54,14 +55,14 @@ def test_features_that_spread_are_not_called_collapsed_and_not_praised(name: str
 
 @pytest.mark.parametrize("name", COLLAPSED)
 def test_collapsed_features_are_called_collapsed(name: str) -> None:
-    figures = geometry_metrics(COLLAPSED[name], None)
+    figures = geometry_metrics(Embedding(COLLAPSED[name]))
     for verdict in (judge(figures), judge(figures, obstacle=TAUGHT)):
         assert verdict.collapsed
         assert "lr=" in str(verdict)
 
 
 def test_few_directions_are_remarked() -> None:
-    assert "few of their dimensions" in judge(geometry_metrics(SPREAD["16 directions of 400"], None)).advice
+    assert "few of their dimensions" in judge(geometry_metrics(Embedding(SPREAD["16 directions of 400"]))).advice
 
 
 def test_the_metrics_are_in_the_words() -> None:
@@ -266,21 +267,21 @@ def test_labels_that_were_taught_are_no_evidence() -> None:
 
 
 def test_without_views_and_labels_nothing_can_be_said() -> None:
-    figures = geometry_metrics(SPREAD["isotropic"], None)
+    figures = geometry_metrics(Embedding(SPREAD["isotropic"]))
     assert judge(figures, figures).state == "unclear"
 
 
 def test_views_of_noise_do_not_hide_a_line() -> None:
     """What one direction and noise look like to the probe: RankMe is high, and nothing but the line is recognised."""
     line = spread(200, 64, 1)[:, None] + 0.05 * RNG.normal(size=(200, 2, 64)).astype(np.float32)
-    figures = geometry_metrics(line[:, 0], line)
+    figures = geometry_metrics(Embedding(line[:, 0], line))
     assert figures["rankme"] > 10
     assert judge(figures).collapsed
 
 
 def test_features_of_noise_alone_have_lost_what_the_untrained_encoder_told_apart() -> None:
     noise = RNG.normal(size=(150, 2, 64)).astype(np.float32)
-    figures = geometry_metrics(noise[:, 0], noise)
+    figures = geometry_metrics(Embedding(noise[:, 0], noise))
     assert figures["rankme"] > 0.5 * figures["rank_limit"]
     assert figures["variance_rank"] > 10
     verdict = judge(figures, figures | {"recognition": 0.70, "recognition_error": 0.01})

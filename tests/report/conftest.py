@@ -19,6 +19,7 @@ from icone.api.evaluated import saved_predictions
 from icone.config import PretrainConfig
 from icone.data import Data, load_data
 from icone.evaluation.assessment import Partition, assess, run_probes
+from icone.evaluation.metrics import Embedding
 from icone.evaluation.verdict import judge
 from icone.files import write_json
 from icone.run import Run
@@ -144,5 +145,7 @@ def _measured(features: Array, labels: list[str]) -> tuple[dict[str, Any], dict[
     partition = Partition(rows, rows, np.array(labels)) if len(set(labels)) > 1 and all(labels) else None
     views = np.stack([features[:50], features[:50] + 0.1], axis=1)
     probes = run_probes(features, partition)
-    measured = {"trained": assess(features, views, probes), "untrained": assess(features[::-1] ** 2, views)}
+    untrained = Embedding(features[::-1] ** 2, views)
+    trained = assess(Embedding(features, views), probes, untrained.recognised)
+    measured = {"trained": trained, "untrained": assess(untrained)}
     return measured, saved_predictions(probes, partition)

@@ -26,8 +26,9 @@ from icone.evaluation.bootstrap import group_codes
 from icone.evaluation.comparison import Difference, compare_probes
 from icone.evaluation.features import FrozenEncoder, drawn_rows, extract_views
 from icone.evaluation.label_efficiency import label_efficiency
-from icone.evaluation.metrics import METRICS, Metric, metric_texts
+from icone.evaluation.metrics import METRICS, Embedding, Metric, metric_texts
 from icone.evaluation.probes import ProbeResult
+from icone.evaluation.recognition import Recognition
 from icone.evaluation.verdict import JUDGED_PROBES, TAUGHT, Verdict, judge
 from icone.files import replacing, write_json
 from icone.methods import method_class
@@ -107,29 +108,34 @@ def evaluate(
     with memory_errors():
         if is_object(run.config.pipeline) and given.views is None and (untrained or geometry_instances):
             raise give_again("views", run.config.pipeline, "icone.evaluate(run, {}=…)")
-        encoders = {"trained": load_encoder(run, device, encoder=given.encoder, views=given.views)}
+        trained = load_encoder(run, device, encoder=given.encoder, views=given.views)
         columns = (tuple(label_column), group_column, task)
         settings = changed_settings(run.config, labels, columns, data_root, cache)
         given_data = GivenData.of(run, data, labels, groups, test, test_labels)
         samples = read_evaluation_data(
             run, settings, given_data, official_test, test_fraction, console, finetunes=finetune_draws > 0
         )
-        if untrained:
-            encoders["untrained"] = untrained_encoder(run, samples.datasets[0], device, given)
+        encoders = {"untrained": untrained_encoder(run, samples.datasets[0], device, given)} if untrained else {}
+        recognised: Recognition | None = None
         measured: dict[str, dict[str, Any]] = {}
         features: dict[str, np.ndarray] = {}
         probes: dict[str, dict[str, Result]] = {}
         own = slice(None) if test is None else slice(len(samples.datasets[0]))  # what geometry is measured on
-        for name, frozen in encoders.items():
+        for name, frozen in {**encoders, "trained": trained}.items():  # first what the trained one is compared with
             features[name] = np.concatenate([extract_with_progress(frozen, d, console) for d in samples.datasets])
             seen, classes = _views(run, frozen, samples.datasets[0], geometry_instances)
             probes[name] = run_probes(features[name], samples.partition)
-            measured[name] = assess(features[name][own], seen, probes[name], classes)
+            embedding = Embedding(features[name][own], seen, classes)
+            measured[name] = assess(embedding, probes[name], recognised)
+            recognised = embedding.recognised
+        names = ("trained", *encoders)  # the order of what is shown
         efficiency: dict[str, Any] = {}
         if label_fractions:
             if samples.partition is None:
                 raise InputError(f"--label-fractions needs probes, and there are none: {samples.note}")
-            efficiency["label_efficiency"] = label_efficiency(features, samples.partition, label_fractions)
+            efficiency["label_efficiency"] = label_efficiency(
+                {name: features[name] for name in names}, samples.partition, label_fractions
+            )
             if finetune_draws:
                 found = finetuned_shares(run, samples, shares, given, device, console)
                 efficiency["label_efficiency"]["fine_tuning"] = found
@@ -140,7 +146,7 @@ def evaluate(
         "data": samples.describe() | {"view_samples": 0 if seen is None else len(seen)},
         "verdict": verdict.to_json(),
         "comparison": {name: difference.to_json() for name, difference in comparison.items()},
-        **measured,
+        **{name: measured[name] for name in names},
         **efficiency,
         **_tested(probes["trained"], samples.partition),
     }

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.table import Table
 
-from icone.evaluation.comparison import NOTICEABLE
 from icone.evaluation.metrics import METRICS, metric_value
+from icone.evaluation.recognition import NOTICEABLE
 from icone.evaluation.verdict import TAUGHT, judge_live
 from icone.methods import method_class
 from icone.readable import Part

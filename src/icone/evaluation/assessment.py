@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from icone.data.targets import Task, label_set
 from icone.evaluation import geometry
-from icone.evaluation.metrics import METRICS, UNTRAINED, Array, Embedding, Groups, Metric, metrics_shown
+from icone.evaluation.metrics import METRICS, UNTRAINED, Array, Embedding, Metric, metrics_shown
 from icone.evaluation.multilabel import MultilabelResult, multilabel_probe
 from icone.evaluation.probes import ProbeResult, knn_probe, linear_probe
+from icone.evaluation.recognition import GAIN_ERROR, Recognition
 from icone.evaluation.regression import RegressionResult, knn_regressor, ridge_probe
 
 Result = ProbeResult | RegressionResult | MultilabelResult
@@ -47,22 +48,24 @@ class Partition:
         return None if self.groups is None else [self.groups[row] for row in rows]
 
 
-def geometry_metrics(features: Array, views: Array | None, groups: Groups = None) -> dict[str, float]:
-    """What is measured while training, and what the verdict needs, of features (N, d) and random views (n, V, d).
+def geometry_metrics(embedding: Embedding, before: Recognition | None = None) -> dict[str, float]:
+    """What is measured while training, and what the verdict needs.
 
     As in the paper, geometry is measured on standardised features; first component and mean cosine are those of
     the features as they are. `rank_limit` is the largest rank that centred features of this shape can have.
-    `groups` (n,) are the classes that an encoder was taught to unite.
+    `before` is the recognition of the untrained encoder by the same views.
     """
-    return _geometry(Embedding(features, views, groups), metrics_shown("training"))
+    return _geometry(embedding, before, metrics_shown("training"))
 
 
-def _geometry(embedding: Embedding, metrics: Iterable[Metric]) -> dict[str, float]:
+def _geometry(embedding: Embedding, before: Recognition | None, metrics: Iterable[Metric]) -> dict[str, float]:
     values = {metric.name: metric.measure(embedding) for metric in metrics if metric.measure is not None}
-    limit = float(min(len(embedding.features) - 1, embedding.features.shape[1]))
-    error = None if embedding.recognised is None else embedding.recognised.error
-    found = {**values, "rank_limit": limit, "recognition_error": error}
-    return {name: value for name, value in found.items() if value is not None}
+    limit, now = float(min(len(embedding.features) - 1, embedding.features.shape[1])), embedding.recognised
+    errors = {
+        "recognition_error": None if now is None else now.error,
+        GAIN_ERROR: None if now is None or before is None else now.gain_error(before),
+    }
+    return {name: value for name, value in {**values, "rank_limit": limit, **errors}.items() if value is not None}
 
 
 def with_untrained(metrics: Mapping[str, float], untrained: Mapping[str, float]) -> dict[str, float]:
@@ -71,21 +74,18 @@ def with_untrained(metrics: Mapping[str, float], untrained: Mapping[str, float])
 
 
 def assess(
-    features: Array,
-    views: Array | None,
-    probes: Mapping[str, Result] | None = None,
-    groups: Groups = None,
+    embedding: Embedding, probes: Mapping[str, Result] | None = None, before: Recognition | None = None
 ) -> dict[str, Any]:
     """All metrics of one encoder as a dictionary that JSON can hold.
 
-    `features` (N, d) are those of the deterministic views; `views` (n, V, d) those of random ones, for LiDAR, alignment
-    and recognition; `probes` come from `run_probes`. `spectrum` holds the singular values of the standardised features;
-    `rankme_raw` is on the features as they are, where a common offset counts as a direction.
+    `embedding` has features (N, d) of the deterministic views, and random views (n, V, d) for LiDAR, alignment and
+    recognition; `probes` come from `run_probes`; `before` is the recognition of the untrained encoder by the same
+    views. `spectrum` holds the singular values of the standardised features; `rankme_raw` is on the features as they
+    are, where a common offset counts as a direction.
     """
-    embedding = Embedding(features, views, groups)
     return {
-        **_geometry(embedding, METRICS.values()),
-        "rankme_raw": geometry.rankme(features),
+        **_geometry(embedding, before, METRICS.values()),
+        "rankme_raw": geometry.rankme(embedding.features),
         "spectrum": [float(f"{value:.5g}") for value in geometry.singular_values(embedding.standardized)],
         **{name: result.to_json() for name, result in (probes or {}).items()},
     }

@@ -14,14 +14,12 @@ from icone.evaluation.bootstrap import Codes, group_codes
 from icone.evaluation.inputs import FloatArray
 from icone.evaluation.multilabel import MultilabelResult
 from icone.evaluation.probes import ProbeResult
-from icone.evaluation.recognition import SURE
+from icone.evaluation.recognition import NOTICEABLE, SURE
 from icone.evaluation.regression import RegressionResult
 
 PSEUDO_COUNT = 2.0
 """Changed samples that are added to those found. Up to some 20 changed samples it makes two standard errors agree with
 the exact test of McNemar: 6 of 6 are sure, 5 of 5 are not; 13 of 17 are, 12 of 16 are not."""
-NOTICEABLE = 0.01
-"""A difference of less than a point is none, however many test samples make it sure."""
 RELEVANT = 0.05
 """A gain of five points is what training is for: where it can be ruled out, training brought nothing."""
 

@@ -20,6 +20,8 @@ from icone.encoders.calibration import calibrate_batch_norm, calibration_rows, k
 from icone.errors import CollapseError
 from icone.evaluation.assessment import geometry_metrics, with_untrained
 from icone.evaluation.live_labels import LabelProbe, Said, label_targets, labelled
+from icone.evaluation.metrics import Embedding
+from icone.evaluation.recognition import Recognition
 from icone.evaluation.verdict import TAUGHT, State, Verdict, judge_live, lasting
 from icone.methods import Method
 from icone.training import Display
@@ -216,7 +218,7 @@ class LiveProbe(Callback):
         progress(0, len(self.images))
         with kept_statistics(method.encoder):
             self._calibrate()
-            self.untrained, self.untrained_said = self._measure(progress)
+            self.untrained, self.untrained_said, self.untrained_recognition = self._measure(progress=progress)
         self.spent = time.monotonic() - began
         self.trend = Trend("" if self.classes is None else TAUGHT)
 
@@ -227,7 +229,7 @@ class LiveProbe(Callback):
         if not self.plan.due(epoch):
             return {}
         began = time.monotonic()
-        geometry, said = self._measure()
+        geometry, said, _ = self._measure(self.untrained_recognition)
         metrics: Row = with_untrained(geometry, self.untrained) | {"instances": len(self.ids)}
         row: Row = {"geometry": metrics, **({"probe": self._probed(said)} if said else {})}
         seconds, self.spent = self.spent + time.monotonic() - began, 0.0
@@ -242,11 +244,14 @@ class LiveProbe(Callback):
         scores = with_untrained(probe.scores(said), probe.scores(self.untrained_said))
         return {**scores, **probe.errors(said, self.untrained_said), "instances": len(probe.rows)}
 
-    def _measure(self, progress: Progress | None = None) -> tuple[dict[str, Any], Said]:
-        """The geometry of the features, and what the probes say about each sample."""
+    def _measure(
+        self, before: Recognition | None = None, progress: Progress | None = None
+    ) -> tuple[dict[str, Any], Said, Recognition | None]:
+        """The geometry of the features, what the probes say about each sample, and how often each is recognised."""
         features = self._features(progress).numpy()
+        embedding = Embedding(features[:, 0], features, self.classes)
         with threadpool_limits(1):  # matrices this small take several times as long where many threads share them
-            return geometry_metrics(features[:, 0], features, self.classes), self.label_probe.read(features)
+            return geometry_metrics(embedding, before), self.label_probe.read(features), embedding.recognised
 
     def _calibrate(self) -> None:
         with kept_random_state(self.device, SEED), float32_features(self.method):

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from icone.data.targets import Task, label_set
 from icone.evaluation.bootstrap import LEVEL, SEED, group_codes, percentiles
-from icone.evaluation.comparison import NOTICEABLE, PSEUDO_COUNT, auroc_influence, class_weights
+from icone.evaluation.comparison import PSEUDO_COUNT, auroc_influence, class_weights
 from icone.evaluation.inputs import FloatArray
+from icone.evaluation.recognition import NOTICEABLE
 
 DRAWS = 4000
 """The ends of an interval decide between two sentences, so they hang less on chance than those of a score."""

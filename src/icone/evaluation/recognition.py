@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ CERTAIN = 0.995
 """Shares above count as this one: their log odds would hang on single comparisons."""
 SURE = 2.0
 """Standard errors that a difference must exceed: one in twenty does so by chance."""
+NOTICEABLE = 0.01
+"""A difference of less than a point is none, however many samples make it sure."""
+GAIN_ERROR = "recognition_gain_error"
+"""Among the metrics of a trained encoder: the standard error of its recognition minus that of the untrained one."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,23 @@ class Recognition:
 
     share: float
     error: float = 0.0
+    shares: FloatArray | None = field(default=None, compare=False, repr=False)
+    """That of every instance, (n,), where they are known."""
 
-    def beats(self, other: Recognition) -> bool:
-        """Whether this share is larger, and not by chance."""
-        return self.share - other.share > SURE * math.hypot(self.error, other.error)
+    def gain_error(self, other: Recognition) -> float:
+        """The standard error of the gain over another encoder: paired where both were measured on the same instances.
+
+        An instance that is easy to tell from others is so for both encoders. Differences within instances leave that
+        out: for images they spread about half as much as the shares.
+        """
+        if self.shares is None or other.shares is None:
+            return math.hypot(self.error, other.error)
+        return _error(self.shares - other.shares)
+
+    def beats(self, other: Recognition, error: float | None = None) -> bool:
+        """Whether this share is larger, by a point at least, and not by chance; `error` is that of the difference."""
+        error = self.gain_error(other) if error is None else error
+        return self.share - other.share > max(SURE * error, NOTICEABLE)
 
     def lost(self, other: Recognition) -> bool:
         """Whether less than half of the other's evidence (log odds) is left, even if both erred in favour."""
@@ -58,8 +75,12 @@ def recognition(views: FloatArray, groups: npt.NDArray[np.int64] | None = None) 
         return None
     pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
     shares = np.mean([_nearer(views[:, a], views[:, b], own) for a, b in pairs], axis=0)
-    error = float(shares.std()) / math.sqrt(n - 1)
-    return Recognition(float(shares.mean()), max(error, 1 / (2 * n)))  # a few instances that agree prove little
+    return Recognition(float(shares.mean()), _error(shares), shares)
+
+
+def _error(values: FloatArray) -> float:
+    """The standard error of the mean over instances (n,): half an instance at least, as few that agree prove little."""
+    return max(float(values.std()) / math.sqrt(len(values) - 1), 1 / (2 * len(values)))
 
 
 def _nearer(queries: FloatArray, gallery: FloatArray, own: npt.NDArray[np.bool_]) -> FloatArray:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from icone.evaluation.comparison import RELEVANT, Difference
 from icone.evaluation.live_labels import differences
 from icone.evaluation.metrics import METRICS, UNTRAINED, Metric, sentence_case
-from icone.evaluation.recognition import Recognition
+from icone.evaluation.recognition import GAIN_ERROR, Recognition
 from icone.terminal import counted
 from icone.wording import in_user_terms
 
@@ -181,11 +181,11 @@ def _collapse(after: Metrics, before: Metrics | None, probes: Mapping[str, Diffe
         return ""
     if _fewer(after, COLLAPSED_SHARE, COLLAPSED_RANK):
         return f"they use {after['rankme']:.1f} of {counted(round(after['rank_limit']), 'direction')}"
-    now, then = _recognition(after), _recognition(before or {})
+    now, then, error = _recognition(after), _recognition(before or {}), after.get(GAIN_ERROR)
     if now is not None and then is not None and now.lost(then):
         return "training has lost what told samples apart"
     one_direction = after.get("variance_rank", ONE_DIRECTION) < min(ONE_DIRECTION, 0.75 * after["rank_limit"])
-    better = now is not None and then is not None and now.beats(then)
+    better = now is not None and then is not None and now.beats(then, error)
     return "they vary along one direction only" if one_direction and not better else ""
 
 
@@ -210,16 +210,17 @@ def _by_labels(probes: Mapping[str, Difference]) -> tuple[State, str, str]:
 def _without_labels(after: Metrics, before: Metrics) -> tuple[State, str, str]:
     """State, reason and advice by recognition and RankMe, with what labels would add."""
     with_labels = "Labels of two classes or more would tell (--labels): probes are then compared."
-    now, then = _recognition(after), _recognition(before)
+    now, then, error = _recognition(after), _recognition(before), after.get(GAIN_ERROR)
     left = after["rankme"] / before["rankme"]
     if now is None or then is None:
         return "unclear", "there are no labels, and no random views were compared", with_labels
-    if now.beats(then) and left >= KEPT_RANK:
+    is_better = now.beats(then, error)
+    if is_better and left >= KEPT_RANK:
         return "learned", "views of a sample are recognised more often than before training", ""
-    if now.beats(then):
+    if is_better:
         reason = "views of a sample are recognised better, but the features lost more than half of their RankMe"
         return "unclear", reason, with_labels
-    if then.beats(now):
+    if then.beats(now, error):
         return "worse than untrained", "views of a sample are recognised less often", with_labels
     if left < LOST_RANK:
         return "worse than untrained", f"only {100 * left:.0f} % of their RankMe is left", with_labels
