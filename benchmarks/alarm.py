@@ -13,7 +13,7 @@ import io
 import json
 import multiprocessing
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from rich.console import Console
 
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
+from icone.evaluation.live_probe import Trend
 from icone.evaluation.verdict import judge
 from learning import markdown, spread
 
@@ -77,19 +78,32 @@ def measure(source: str, settings: Mapping[str, Any], data: Path, case: Case, se
             method=case.method, options=case.options, batch_size=case.batch_size, recipe=case.recipe, seed=seed,
             device="cpu", out=Path(folder) / "run", console=console, **chosen,
         )  # fmt: skip
-        measured = [{"epoch": row["epoch"] + 1, **row["geometry"]} for row in run.history if "geometry" in row]
+        measured = [
+            {name: row[name] for name in ("epoch", "geometry", "probe") if name in row}
+            for row in run.history
+            if "geometry" in row
+        ]
         result = evaluate(run, device="cpu", console=console)
-    warnings = [(row["epoch"], row["warning"]) for row in measured if "warning" in row]
     numbers = {
         when: {name: value for name, value in result[when].items() if isinstance(value, float)}
         for when in ("untrained", "trained")
     }
     return {
-        "source": source, "case": asdict(case), "seed": seed, "settings": settings, "warnings": warnings,
-        "live": measured, "verdict": result["verdict"]["state"],
+        "source": source, "case": asdict(case), "seed": seed, "settings": settings, "live": measured,
+        "verdict": result["verdict"]["state"],
         "verdict_without_labels": judge(numbers["trained"], numbers["untrained"]).state,
         "comparison": result["comparison"], **numbers,
     }  # fmt: skip
+
+
+def alarms(live: Sequence[Mapping[str, Any]], *, labels: bool) -> list[tuple[int, str]]:
+    """The epochs after which the alarm speaks, with what it says; with `labels`, or as it would be without."""
+    trend, found = Trend(), []
+    for row in live:
+        _, alarm = trend.next(row if labels else {"geometry": row["geometry"]})
+        if alarm is not None:
+            found.append((row["epoch"] + 1, alarm))
+    return found
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -97,12 +111,15 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
     lines = []
     for name, source in sorted({(row["case"]["name"], row["source"]) for row in rows}):
         runs = [row for row in rows if (row["case"]["name"], row["source"]) == (name, source)]
-        told = sum(bool(run["warnings"]) for run in runs)
+        told = [sum(bool(alarms(run["live"], labels=labels)) for run in runs) for labels in (True, False)]
         gains = [[100 * run["comparison"][probe]["difference"] for run in runs] for probe in ("linear_probe", "knn_5")]
-        left = [100 * run["live"][-1]["rankme"] / run["live"][-1]["untrained_rankme"] for run in runs]
+        last = [run["live"][-1]["geometry"] for run in runs]
+        left = [100 * geometry["rankme"] / geometry["untrained_rankme"] for geometry in last]
         states = sorted({run["verdict"] for run in runs})
-        lines.append([source, name, f"{told} of {len(runs)}", *map(spread, [*gains, left]), ", ".join(states)])
-    return markdown(["set", "run", "alarm", "probe gains", "kNN-5 gains", "RankMe left, %", "verdict"], lines)
+        counts = [f"{count} of {len(runs)}" for count in told]
+        lines.append([source, name, *counts, *map(spread, [*gains, left]), ", ".join(states)])
+    names = ["alarm", "alarm without labels", "probe gains", "kNN-5 gains", "RankMe left, %", "verdict"]
+    return markdown(["set", "run", *names], lines)
 
 
 def main(out: Path, data: Path = Path("data"), seeds: int = 2, workers: int = 2, smoke: bool = False) -> None:
