@@ -34,7 +34,7 @@ def test_a_window_replaces_another_scaling() -> None:
 
 def test_a_window_may_be_negative_on_the_command_line() -> None:
     words = to_command(PretrainConfig(source="scans", window=(-160, 240)))
-    assert words == ["icone", "pretrain", "scans", "--window", "-160.0", "240.0"]
+    assert words == ["icone", "pretrain", "scans", "--batch-size", "1", "--window", "-160.0", "240.0"]
     assert tyro.cli(PretrainConfig, args=words[2:]).window == (-160, 240)
 
 

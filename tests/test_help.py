@@ -139,7 +139,8 @@ def test_settings_survive_a_toml_file(tmp_path: Path) -> None:
 def test_a_run_is_repeated_by_its_file_and_flags_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pretrain", "synthetic:gaussians", "--subset", "40", "--features", "4", "--epochs", "1"]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
-    command = f"icone pretrain synthetic:gaussians --epochs 1 --features 4 --subset 40 --out {tmp_path / 'a-2'}"
+    command = "icone pretrain synthetic:gaussians --batch-size 1 --epochs 1 --features 4 --subset 40"
+    command += f" --out {tmp_path / 'a-2'}"
     assert f"repeat    {command}" in capsys.readouterr().out.splitlines()
     about, _, by_file, *first = (tmp_path / "a" / "config.toml").read_text().splitlines()
     assert about.startswith("# The settings of this run")

@@ -72,8 +72,7 @@ plt.show()
 # --------------------
 #
 # The data are an object in memory, so there is no folder to name. ``axes`` says what
-# the axes of one sample are: 5 × 40 × 40 could be a volume too. Batches of 8 are faster
-# than single samples on a CPU.
+# the axes of one sample are: 5 × 40 × 40 could be a volume too.
 
 folder = Path(tempfile.mkdtemp())
 run = icone.pretrain(

@@ -38,14 +38,17 @@ def from_json(plain: dict[str, Any]) -> PretrainConfig:
 def to_command(config: PretrainConfig, out: Path | None = None) -> list[str]:
     """The words of the command line that train this configuration into `out`: the settings that are not defaults.
 
+    The batch size is always said, because its default follows the data.
+
     >>> from icone.config import ImageViews
     >>> to_command(PretrainConfig(source="scans", epochs=10, image_views=ImageViews(blur=0.0)))
-    ['icone', 'pretrain', 'scans', '--epochs', '10', '--image-views.blur', '0.0']
+    ['icone', 'pretrain', 'scans', '--batch-size', '1', '--epochs', '10', '--image-views.blur', '0.0']
     >>> to_command(PretrainConfig(source="scans"), Path("runs/again"))
-    ['icone', 'pretrain', 'scans', '--out', 'runs/again']
+    ['icone', 'pretrain', 'scans', '--batch-size', '1', '--out', 'runs/again']
     """
     extensions = [word for name in EXTENSIONS for word in ("--import", name)]
-    flags = setting_words(config, PretrainConfig(source=config.source))
+    flags = setting_words(config, PretrainConfig(source=config.source, batch_size=config.batch_size))
+    flags = ["--batch-size", str(config.batch_size), *flags]
     folder = [] if out is None else ["--out", out.as_posix()]
     return ["icone", "pretrain", config.source, *flags, *extensions, *folder]
 

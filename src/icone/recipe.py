@@ -34,6 +34,11 @@ VOLUME_ENCODER = "nf_resnet18_3d"
 """Network of volumes where `--encoder` is auto: the paper's 3D ResNet-18 without its BatchNorm, for which one volume at
 a time is too few. Without it batch size 1 is level with 16, and micro-batches are exact
 (docs/decisions/volume-network.md)."""
+IMAGE_BATCH = 16
+"""Images of a step where `--batch-size` is not given. On three sets of images views are recognised more often with 16
+than with one, in every seed; probe and kNN-5 differ within the noise, and an epoch takes a ninth of the time
+(docs/decisions/default-batch-size.md). Volumes are trained one by one: often sixteen do not fit into memory, and with
+the default network one at a time is as good."""
 HEAD_SAMPLES = 32
 """Samples over which the BatchNorm of the head averages its statistics. With 16, features lose a third of their RankMe;
 with 64, the averages lag behind the weights at batch size 1."""

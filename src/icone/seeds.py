@@ -40,7 +40,7 @@ def seeds_command(configs: Sequence[PretrainConfig], runs: Sequence[Run]) -> lis
 
     >>> seeds = [PretrainConfig(source="scans", seed=seed) for seed in (3, 4)]
     >>> seeds_command(seeds, [Run("runs/no such run/seed-3"), Run("runs/no such run/seed-4")])
-    ['icone', 'pretrain', 'scans', '--seed', '3', '--out', 'runs/no such run-2', '--seeds', '2']
+    ['icone', 'pretrain', 'scans', '--batch-size', '1', '--seed', '3', '--out', 'runs/no such run-2', '--seeds', '2']
     >>> seeds_command(seeds, [Run("a"), Run("b")])
     []
     """

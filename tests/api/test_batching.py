@@ -48,7 +48,7 @@ def test_a_run_that_began_with_a_micro_batch_above_the_batch_goes_on(
     """Those of earlier versions: the setting did nothing."""
     settings = {**POINTS, "batch_size": 16, "micro_batch": 32, "out": tmp_path}
     with monkeypatch.context() as patch:
-        patch.setattr("icone.api.pretrain.check_micro_batch_size", lambda *_: None)
+        patch.setattr("icone.api.pretrain.check_batches", lambda *_: None)
         stop_after(1)
         with pytest.raises(icone.errors.InterruptedRun):
             icone.pretrain(**settings)
@@ -136,7 +136,7 @@ def test_who_takes_one_of_many_samples_a_step_is_told_of_more(
 
 
 def test_a_run_and_its_plan_are_told_of_more_samples_a_step(tmp_path: Path) -> None:
-    sentence = 'batch_size="auto" takes 16 samples a step'
+    sentence = "several times as fast with batch_size=16"
     assert sentence in said_by_training(tmp_path / "one")
     assert any(sentence in note for note in icone.plan(**POINTS)["notes"])
     assert sentence not in said_by_training(tmp_path / "many", batch_size="auto")

@@ -14,6 +14,7 @@ import torch
 import icone
 from icone.api import planning
 from icone.api.batching import AUTO_BATCH
+from icone.api.data_defaults import with_data_defaults
 from icone.api.planning import Plan, Trial, Way, make_plan, ways
 from icone.api.pretrain import pretrain
 from icone.api.random_data import DataShape
@@ -165,10 +166,9 @@ def test_auto_is_a_number_in_the_run_and_the_run_of_that_number(tmp_path: Path, 
 
 def test_a_few_samples_and_a_built_method() -> None:
     config = PretrainConfig(**POINTS | {"source": "synthetic:gaussians@x5"})
-    shape = DataShape.of(load_data(config).train)
-    assert planning.auto_batch(shape) == 5
     built = build_parts(PretrainConfig(**POINTS | {"batch_size": 3}), load_data(config)).method
-    assert planning.auto_batch(shape, built) == 3
+    sizes = [with_data_defaults(config, "by plan", 0, 5, method).batch_size for method in (None, built)]
+    assert sizes == [5, 3]
 
 
 @pytest.mark.parametrize("source", ["synthetic:cells@16x12", "synthetic:gaussians@x12"])

@@ -44,7 +44,7 @@ def test_a_method_explains_every_option_and_ends_with_a_command(name: str) -> No
     words = shlex.split(method.example)
     command = tyro.cli(Command, prog="icone", args=words[1:])
     assert command.method == name
-    assert command.batch_size >= method.smallest_batch
+    assert (command.batch_size or 1) >= method.smallest_batch
     parse_options(name, command.options)
 
 

@@ -77,14 +77,13 @@ def one_at_a_time(config: PretrainConfig, samples: int) -> str:
     Four sets at two or three lengths say that nothing is lost by it (docs/choosing-settings.md).
 
     >>> print(one_at_a_time(PretrainConfig(source="scans"), 100))
-    --batch-size=auto takes 16 samples a step, as many at a time as fit: an epoch is several times as fast
+    an epoch is several times as fast with --batch-size=16, where so many samples fit into memory
     >>> one_at_a_time(PretrainConfig(source="scans", batch_size=4), 100)
     ''
     """
     if config.batch_size > 1 or config.recipe != "icone" or samples < AUTO_BATCH:
         return ""
-    many = f"{AUTO_BATCH} samples a step, as many at a time as fit"
-    return f"--batch-size=auto takes {many}: an epoch is several times as fast"
+    return f"an epoch is several times as fast with --batch-size={AUTO_BATCH}, where so many samples fit into memory"
 
 
 def _of_a_process(config: PretrainConfig, ranks: Ranks | None) -> tuple[int, str]:

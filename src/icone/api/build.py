@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from icone.api.data_defaults import BatchChoice
 from icone.api.weights import start_from_weights
 from icone.config import OBJECT, FinetuneConfig, ImageViews, PretrainConfig, VolumeViews, is_object
 from icone.data import Data, Preparation, Source
@@ -75,14 +76,15 @@ def check_data(flag: str, data: Any) -> None:
         raise refused(flag, repr(data), "a path, a name or an object that holds samples or labels")
 
 
-def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> tuple[PretrainConfig, bool]:
-    """The configuration of `icone.pretrain` and `icone.plan`, and whether its batch size is "auto", still to be found.
+def join_settings(settings: Mapping[str, Any], described: Mapping[str, Any]) -> tuple[PretrainConfig, BatchChoice]:
+    """The configuration of `icone.pretrain` and `icone.plan`, and how its batch size is chosen.
 
-    `described` is what `describe_objects` says. Until a plan has found the batch size, it is 1.
+    `described` is what `describe_objects` says. A batch size that is still to be chosen is 1 until then.
     """
     check_known(settings, PretrainConfig)
-    is_auto = settings.get("batch_size") == "auto"
-    return PretrainConfig(**{**settings, **described, **({"batch_size": 1} if is_auto else {})}), is_auto
+    batch = settings.get("batch_size")
+    choice: BatchChoice = "by data" if batch is None else "by plan" if batch == "auto" else "given"
+    return PretrainConfig(**{**settings, **described, "batch_size": batch if choice == "given" else 1}), choice
 
 
 def check_known(settings: Collection[str], config: type[Any]) -> None:

@@ -50,7 +50,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         options: Mapping[str, Any] | None = None,
         views: Any = 2,
         epochs: int = 100,
-        batch_size: int = 1,
+        batch_size: int | None = None,
         size: int | None = None,
         lr: float = BASE_LR,
         device: str = "auto",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from icone.api.default_network import with_network_of_before
+from icone.api.data_defaults import BatchChoice, with_batch_of_before, with_network_of_before
 from icone.api.run_labels import check_same_labels, differences_but_place, way_to_labels
 from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
@@ -152,12 +152,10 @@ def check_outside_data(run: Run, config: PretrainConfig) -> None:
         check_outside("the run folder", run.folder, data, "--out")
 
 
-def as_it_began(book: StateBook, config: PretrainConfig, is_auto: bool) -> PretrainConfig:
-    """The configuration with what `--encoder auto` was when the run began; `is_auto`: and `--batch-size auto`."""
+def as_it_began(book: StateBook, config: PretrainConfig, choice: BatchChoice) -> PretrainConfig:
+    """The configuration with the network and the batch size that were chosen when the run began."""
     before = from_json(book.config)
-    names = ("batch_size", "micro_batch", "checkpoint_activations") if is_auto else ()
-    config = dataclasses.replace(config, **{name: getattr(before, name) for name in names})
-    return with_network_of_before(config, before)
+    return with_network_of_before(with_batch_of_before(config, before, choice), before)
 
 
 class SoFar(NamedTuple):

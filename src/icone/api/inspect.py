@@ -13,14 +13,14 @@ from torch import nn
 from icone.api.build import (
     check_data,
     check_given,
-    check_known,
     describe_source,
+    join_settings,
     make_encoder,
     memory_errors,
     own_randomness,
     pick_device,
 )
-from icone.api.default_network import with_default_network
+from icone.api.data_defaults import with_default_network
 from icone.config import OBJECT, PretrainConfig
 from icone.data import Summary, inspect_data, open_source
 from icone.encoders import num_features
@@ -43,11 +43,11 @@ def inspect(data: Any, *, labels: Any = None, console: Console | None = None, **
     how much each axis shrinks or grows), `memory` (bytes of all prepared samples), `encoder`, `features`, `device` and
     `notes`. `shape` and `spacing` are {min, max} where the samples differ. `notes` says what was guessed.
     """
-    check_known(settings, PretrainConfig)
     check_data("data", data)
     check_given(labels=labels)
     is_table = isinstance(labels, (str, os.PathLike))
-    config = PretrainConfig(**settings, source=describe_source(data), labels=labels if is_table else None)
+    described = {"source": describe_source(data), "labels": labels if is_table else None}
+    config, _ = join_settings(settings, described)
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors():
@@ -65,7 +65,8 @@ def show_summary(
     """Print what was understood, a line each, and the notes."""
     name = encoder_name(config.encoder, summary.dimensions).removeprefix(OBJECT)
     features = "" if encoder is None else f", {counted(num_features(encoder), 'feature')}"
-    show(console, _parts(summary, name + features, str(device)))
+    batch = f"{counted(config.batch_size, 'sample')} a step"
+    show(console, _parts(summary, name + features, str(device), ("batch", batch)))
 
 
 def inspection_parts(found: dict[str, Any], plan: str = "icone.plan") -> list[Part]:
@@ -73,11 +74,11 @@ def inspection_parts(found: dict[str, Any], plan: str = "icone.plan") -> list[Pa
     summary = Summary(**{field.name: found[field.name] for field in dataclasses.fields(Summary)})
     encoder = f"{found['encoder'].removeprefix(OBJECT)}, {counted(found['features'], 'feature')}"
     time = f"{plan}, with the same settings, says how long training takes, and its memory"
-    return _parts(summary, encoder, found["device"], time)
+    return _parts(summary, encoder, found["device"], ("time", time))
 
 
-def _parts(summary: Summary, encoder: str, device: str, time: str | None = None) -> list[Part]:
-    lines = [*summary.lines(), ("encoder", encoder), ("device", device), *([] if time is None else [("time", time)])]
+def _parts(summary: Summary, encoder: str, device: str, last: tuple[str, str]) -> list[Part]:
+    lines = [*summary.lines(), ("encoder", encoder), ("device", device), last]
     return [*lines, *(f"note: {note}" for note in summary.notes)]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from icone.api.batching import batch_norm_at_one, check_micro_batch_size, one_at_a_time, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, one_at_a_time, uneven_micro_batches
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
-from icone.api.default_network import with_default_network
-from icone.api.planning import auto_batch, make_plan, plan_parts
+from icone.api.data_defaults import check_batches, with_data_defaults
+from icone.api.planning import make_plan, plan_parts
 from icone.api.random_data import DataShape
 from icone.api.training_parts import build_parts
 from icone.api.weights import with_network_of_weights
@@ -49,26 +49,26 @@ def plan(
     whether it was `measured`.
     """
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
-    config, is_auto = join_settings(settings, described)
+    config, choice = join_settings(settings, described)
     config = with_network_of_weights(config)
-    if not is_auto:
-        check_micro_batch_size(config)
+    if choice == "given":
+        check_batches(config)
     console = console or Terminal()
     device = pick_device(config.device)
     with own_randomness(device), memory_errors(config):
         with ProgressBar(console) as bar:
             opened = open_source(source, config, None if described["labels"] is not None else labels)
             summary, preparation = inspect_data(config, bar, opened)
-        config = with_default_network(config, preparation.spatial_dims)
         shape = DataShape.expected(summary, preparation)
-        if is_auto:
-            config = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
+        config = with_data_defaults(config, choice, preparation.spatial_dims, shape.samples, given.method)
         with console.status("taking steps on random samples"):
             found = make_plan(config, shape, device, partial(build_parts, given=given, from_state=True))
     hints = [f"{note}, and steps on smaller samples are faster" for note in summary.notes if note.startswith(ENLARGED)]
     if found.chosen is not None:
         chosen = found.apply(config)
-        advice = [batch_norm_at_one(chosen, preparation.spatial_dims), one_at_a_time(chosen, shape.samples)]
-        hints += filter(None, [uneven_micro_batches(chosen), *advice])
+        larger = one_at_a_time(chosen, shape.samples) if given.method is None else ""
+        hints += filter(
+            None, [uneven_micro_batches(chosen), batch_norm_at_one(chosen, preparation.spatial_dims), larger]
+        )
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
     return Readable(found.to_json(), plan_parts)

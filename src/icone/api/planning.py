@@ -16,7 +16,7 @@ import torch
 from rich.table import Table
 
 from icone import cuda
-from icone.api.batching import AUTO_BATCH, check_accumulation
+from icone.api.batching import check_accumulation
 from icone.api.random_data import DataShape
 from icone.config import PretrainConfig
 from icone.data import Data, Loader
@@ -197,11 +197,6 @@ def make_plan(
     """
     with kept_random_state(device):
         return _Planner(config, shape, device, build, in_memory).plan()
-
-
-def auto_batch(shape: DataShape, given: Method | None = None) -> int:
-    """The batch size that `--batch-size auto` stands for."""
-    return given.setting.batch_size if given is not None else min(AUTO_BATCH, shape.samples)
 
 
 class _Planner:

@@ -15,9 +15,9 @@ import torch
 from rich.console import Console
 
 from icone import cuda
-from icone.api.batching import batch_norm_at_one, check_micro_batch_size, one_at_a_time, uneven_micro_batches
+from icone.api.batching import batch_norm_at_one, one_at_a_time, uneven_micro_batches
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
-from icone.api.default_network import with_default_network, with_network_of_before
+from icone.api.data_defaults import BatchChoice, check_batches, with_data_defaults, with_network_of_before
 from icone.api.going_on import (
     GoingOn,
     as_it_began,
@@ -30,7 +30,7 @@ from icone.api.going_on import (
     tell_probed,
 )
 from icone.api.inspect import show_summary
-from icone.api.planning import Plan, auto_batch, make_plan
+from icone.api.planning import Plan, make_plan
 from icone.api.random_data import DataShape
 from icone.api.seen_samples import earlier_split, seen_by_weights, trained_before
 from icone.api.training_data import KnownData, instances_record, load_training_data, provenance
@@ -92,8 +92,8 @@ def pretrain(
     - `groups`: the group of every sample (patient, well), a sequence or a mapping from ids; no split parts a group.
     - `callbacks`: `icone.Callback`s, or functions of the row of an epoch.
     - `settings`: the other fields of `icone.config.PretrainConfig` (batch_size, epochs, size, …). One
-      value alone may stand for a list: `include="*.png"`. With `batch_size="auto"` the run takes batches of 16, as many
-      samples at a time as fit (`icone.plan`).
+      value alone may stand for a list: `include="*.png"`. Without `batch_size` a step takes 16 images, or one volume
+      or point; with `batch_size="auto"` 16 samples, as many at a time as fit (`icone.plan`).
 
     What is given as an object cannot be rebuilt from the run folder. The `Run` that is returned remembers it; to resume
     the run, or to use it in another process, give it again. `out` is the run
@@ -105,8 +105,8 @@ def pretrain(
     batch_size counts the samples of all. A script that torchrun or SLURM has started again resumes.
     """
     described, given = describe_objects(source, encoder, views, num_views, method, options, labels)
-    config, is_auto = join_settings(settings, described)
-    if is_auto and is_launched():
+    config, choice = join_settings(settings, described)
+    if choice == "by plan" and is_launched():
         raise InputError("--batch-size=auto plans for one process: give a number for several")
     given_labels = None if described["labels"] is not None else labels
     own_callbacks = [as_callback(one) for one in callbacks]
@@ -122,23 +122,29 @@ def pretrain(
     device = pick_device(config.device)
     with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors(config):
         if going_on:
-            config = as_it_began(load_book(run), config, is_auto)
-        check_batch_size(config.batch_size, ranks)
-        if going_on:
+            config = as_it_began(load_book(run), config, choice)
+            check_batch_size(config.batch_size, ranks)
             going_on.changes(load_book(run), config, run)
-        elif not is_auto:
-            check_micro_batch_size(config, ranks)
+        elif choice == "given":
+            check_batches(config, ranks)
         with one_reads_first(ranks):
             split = earlier_split(run) if going_on else None
             data = load_training_data(config, console, source, given_labels, groups, split)
+        samples = len(data.data.train.ids)
         if not going_on:
-            config = with_default_network(config, data.data.preparation.spatial_dims)
-        plan = _plan(config, data.data, given, device, console) if is_auto and not going_on else None
+            dims = data.data.preparation.spatial_dims
+            config = with_data_defaults(config, choice, dims, samples, given.method, ranks)
+        elif samples < config.batch_size:
+            say(console, f"note: {counted(samples, 'sample')} are left, and a step takes all of them")
+        is_planned = not going_on and choice == "by plan"
+        plan = _plan(config, data.data, given, device, console) if is_planned else None
         config = config if plan is None else plan.apply(config)
         with console.status("building the encoder"):
             parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         if device.type == "cpu" and (note := busy_cores(torch.get_num_threads())):
+            say(console, f"note: {note}")
+        if not going_on and given.method is None and (note := one_at_a_time(config, samples)):
             say(console, f"note: {note}")
         for text in [] if plan is None else [*plan.sentences(), f"--batch-size=auto is {plan.said}"]:
             say(console, f"plan: {text}")
@@ -163,6 +169,7 @@ def pretrain_many(
     outs: Sequence[str | Path],
     *,
     resume: bool = False,
+    choice: BatchChoice = "given",
     console: Console | None = None,
 ) -> list[Run]:
     """Train several runs (seeds, methods, settings) on the same data, each as it would train alone.
@@ -170,7 +177,8 @@ def pretrain_many(
     With the captured engine they train side by side, which small batches leave room for, else one after another.
     With `resume` the finished ones are left as they are, the others continue or begin. One that has other settings,
     samples or epochs than asked for, as after it was extended alone, is an error before anything is trained. A run that
-    fails does not stop the others; its error is raised when they are done.
+    fails does not stop the others; its error is raised when they are done. With the choice "by data" all runs have the
+    batch size that `icone.pretrain` takes where none is given, instead of their own.
     """
     if not configs or len(configs) != len(outs):
         raise InputError(f"every run has settings and a folder: got {len(configs)} configs and {len(outs)} outs")
@@ -179,6 +187,10 @@ def pretrain_many(
         raise InputError(f"several processes share one run, and {runs_given} were given: train each by itself")
     runs = [Run(out) for out in outs]
     configs = [_known_network(config, run) for config, run in zip(configs, runs, strict=True)]
+    there = next((run.config for run in runs if run.exists()), None)
+    if choice == "by data" and there is not None:
+        configs = [dataclasses.replace(config, batch_size=there.batch_size) for config in configs]
+        choice = "given"
     first, console = configs[0], console or Terminal()
     resume = resume or is_restarted()
     for config, run in zip(configs, runs, strict=True):
@@ -188,22 +200,28 @@ def pretrain_many(
         check_start(run, resume and run.exists(), extend=False)
         if run.exists():
             check_left(run, config)
-        else:
-            check_micro_batch_size(config)
+        elif choice == "given":
+            check_batches(config)
         build_loggers(run.folder, config)
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     with requeued_jobs(console), own_randomness(device), memory_errors(first):
         data = load_training_data(first, console, first.source)
         if not any(run.exists() and run.config.encoder == EncoderConfig.encoder for run in runs):
-            dims = data.data.preparation.spatial_dims  # else all get the network of those that are there
-            configs = [c if r.exists() else with_default_network(c, dims) for c, r in zip(configs, runs, strict=True)]
+            decide = partial(
+                with_data_defaults, choice=choice, spatial_dims=data.data.preparation.spatial_dims,
+                samples=len(data.data.train.ids),
+            )  # fmt: skip
+            configs = [c if r.exists() else decide(c) for c, r in zip(configs, runs, strict=True)]
+            # else all get the network of those that are there
         waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
         together = [waiting] if side_by_side else [[one] for one in waiting]
         for config, run in zip(configs, runs, strict=True):
             if run.exists() and run.finished:
                 check_left_samples(run, data, config, partial(say, console))
         show_summary(data.data.summary, configs[0], None, device, console)
+        if waiting and (note := one_at_a_time(configs[0], len(data.data.train.ids))):
+            say(console, f"note: {note}")
         command = seeds_command(configs, runs)
         if command and waiting:
             changed = any(run.exists() and (run.record.get("extensions") or run.record.get("changes")) for run in runs)
@@ -225,6 +243,7 @@ def _train_together(
 ) -> None:
     """Train runs side by side; each prints how to repeat it, where no command repeats all of them."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(memory_errors(group[0][0]))
         fits = []
         for config, run in group:
             again = resume and run.exists()
@@ -255,9 +274,8 @@ def _prepare(
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
     data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
-    advice = [batch_norm_at_one(config, data.preparation.spatial_dims), one_at_a_time(config, len(data.train.ids))]
-    uneven = uneven_micro_batches(config, parts.method.ranks)
-    for note in filter(None, [*parts.notes, uneven, *([] if saved else advice)]):
+    advice = "" if saved else batch_norm_at_one(config, data.preparation.spatial_dims)
+    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks), advice]):
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         tell(f"note: {larger_last_batch(parts.loader)}")
@@ -321,9 +339,8 @@ def _plan(config: PretrainConfig, data: Data, given: Given, device: torch.device
     """How batches of `--batch-size auto` are computed."""
     shape = DataShape.of(data.train)
     with console.status("planning: taking steps on random samples"):
-        batched = dataclasses.replace(config, batch_size=auto_batch(shape, given.method))
         in_memory = 0 if data.train.images is None else shape.nbytes
-        return make_plan(batched, shape, device, partial(build_parts, given=given, from_state=True), in_memory)
+        return make_plan(config, shape, device, partial(build_parts, given=given, from_state=True), in_memory)
 
 
 def _finish(one: Fit) -> None:

@@ -67,7 +67,7 @@ def build_parts(
     views = make_training_views(config, data.preparation, given).to(device)
     loader = Loader(
         data.train,
-        config.batch_size,
+        min(config.batch_size, len(data.train)) if from_state else config.batch_size,  # samples may have gone since
         seed=config.seed,
         device=device,
         workers=config.workers,

@@ -22,7 +22,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("Let icone choose the micro-batches.", "icone plan scans/ --batch-size auto"),
     ],
     "pretrain": [
-        ("A folder of images or volumes, one sample a step, into runs/scans.", "icone pretrain scans/"),
+        ("A folder of images or volumes, into runs/scans.", "icone pretrain scans/"),
         ("CT volumes in a soft-tissue window, with labels that only probes see.",
          "icone pretrain ct/ --window -160 240 --labels labels.csv --out runs/ct"),
         ("Another method, five seeds.",

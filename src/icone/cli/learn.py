@@ -149,8 +149,9 @@ class PlanVerb(ConfigFlags, PretrainConfig):
     A few steps on random samples find it out, in at most 20 s.
     """
 
-    batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
-    """Samples per step; auto: what `icone pretrain --batch-size auto` would take."""
+    batch_size: int | Literal["auto"] | None = None  # type: ignore[assignment]
+    """Samples per step (default: 16 images, or one volume or point); auto: what `icone pretrain --batch-size auto`
+    would take."""
     json: bool = False
     """Print it as JSON."""
 
@@ -171,9 +172,10 @@ class PlanVerb(ConfigFlags, PretrainConfig):
 class Pretrain(ConfigFlags, PretrainConfig):
     """Train an encoder on a folder of images or volumes, unlabelled."""
 
-    batch_size: int | Literal["auto"] = 1  # type: ignore[assignment]
-    """Samples per step; auto: 16, as many of them at a time as fit into memory (--micro-batch), which a few steps on
-    random samples find out, and activation checkpointing where one does not fit. `icone plan` shows it."""
+    batch_size: int | Literal["auto"] | None = None  # type: ignore[assignment]
+    """Samples per step (default: 16 images, or one volume or point); auto: 16, as many of them at a time as fit into
+    memory (--micro-batch), which a few steps on random samples find out, and activation checkpointing where one does
+    not fit. `icone plan` shows it."""
     out: Path | None = None
     """The run folder (default: runs/ and the name of the source)."""
     resume: bool = False
@@ -199,7 +201,7 @@ class Pretrain(ConfigFlags, PretrainConfig):
             raise InputError("--devices shares one run, and --seeds trains several: give one of the two")
         if self.batch_size == "auto":
             raise InputError("--batch-size=auto plans for one process: give a number with --devices")
-        if self.batch_size < self.devices:
+        if self.batch_size is not None and self.batch_size < self.devices:
             raise InputError(
                 f"{self.devices} processes share every batch, and --batch-size is {self.batch_size}: "
                 f"give --batch-size={self.devices} or more, or fewer --devices"
@@ -207,6 +209,7 @@ class Pretrain(ConfigFlags, PretrainConfig):
         return launch(words, self.devices, self.device, lambda text: say(errors, text))
 
     def run(self, console: Console) -> None:
+        from icone.api.build import join_settings
         from icone.api.pretrain import pretrain, pretrain_many
         from icone.api.summaries import pretraining_summary, summary_of_many
         from icone.outputs import default_folder
@@ -221,9 +224,10 @@ class Pretrain(ConfigFlags, PretrainConfig):
                 raise InputError("--batch-size=auto plans for one run: give a number with --seeds (`icone plan`)")
             seeds = range(self.seed, self.seed + self.seeds)
             folder = self.out or default_folder(self.source)
-            configs = [PretrainConfig(**settings | {"seed": seed}) for seed in seeds]
+            config, choice = join_settings(settings, {})
+            configs = [dataclasses.replace(config, seed=seed) for seed in seeds]
             outs = [folder / f"seed-{seed}" for seed in seeds]
-            runs = pretrain_many(configs, outs, resume=self.resume, console=console)
+            runs = pretrain_many(configs, outs, resume=self.resume, choice=choice, console=console)
             say(console, "\n".join(summary_of_many(runs)))
             return
         run = pretrain(

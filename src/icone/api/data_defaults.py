@@ -1,0 +1,88 @@
+"""Defaults that follow the data: decided once, when a run begins, and then part of its configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from icone.api.batching import AUTO_BATCH, check_micro_batch_size
+from icone.config import EncoderConfig, PretrainConfig
+from icone.encoders.registry import PAPER_NAMES
+from icone.methods import Method
+from icone.nn.ranks import Ranks
+from icone.recipe import IMAGE_BATCH, VOLUME_ENCODER
+from icone.training.distributed import check_batch_size
+
+BatchChoice = Literal["given", "by data", "by plan"]
+"""How the batch size is chosen: by the user, by the kind of data where the user names none, or by a plan ("auto")."""
+
+
+def with_data_defaults(
+    config: PretrainConfig,
+    choice: BatchChoice,
+    spatial_dims: int,
+    samples: int,
+    built: Method | None = None,
+    ranks: Ranks | None = None,
+) -> PretrainConfig:
+    """The configuration of a new run on so many samples, with the network and the batch size that its data decides.
+
+    A method that is `built` has a batch size of its own. Each of several processes takes a sample at least.
+
+    >>> def decided(dims):
+    ...     config = with_data_defaults(PretrainConfig(source="scans"), "by data", dims, samples=500)
+    ...     return config.encoder, config.batch_size
+    >>> decided(2), decided(3)
+    (('auto', 16), ('nf_resnet18_3d', 1))
+    """
+    config = with_default_network(config, spatial_dims)
+    if choice == "given":
+        return config
+    of_data = AUTO_BATCH if choice == "by plan" else IMAGE_BATCH if spatial_dims == 2 else 1
+    of_ranks = 1 if ranks is None else ranks.size
+    batch = min(max(of_data, of_ranks), samples) if built is None else built.setting.batch_size
+    config = dataclasses.replace(config, batch_size=batch)
+    if choice == "by data":  # a plan says by itself what it does with micro-batches
+        check_batches(config, ranks)
+    return config
+
+
+def check_batches(config: PretrainConfig, ranks: Ranks | None = None) -> None:
+    """Refuse a batch that is too small for its processes or for its micro-batches."""
+    check_batch_size(config.batch_size, ranks)
+    check_micro_batch_size(config, ranks)
+
+
+def with_default_network(config: PretrainConfig, spatial_dims: int) -> PretrainConfig:
+    """The configuration of a new run, with the name of the recipe's network for volumes where `--encoder` is auto.
+
+    The paper's network stays where something asks for it: its recipe, weights, which were published for it, or a
+    normalisation layer. A stored configuration that says auto means the paper's network, as it always did.
+
+    >>> with_default_network(PretrainConfig(source="scans"), 3).encoder
+    'nf_resnet18_3d'
+    >>> with_default_network(PretrainConfig(source="scans", recipe="paper"), 3).encoder
+    'auto'
+    """
+    is_open = config.encoder == EncoderConfig.encoder and config.norm == EncoderConfig.norm and config.weights is None
+    if spatial_dims != 3 or not is_open or config.recipe == "paper":
+        return config
+    return dataclasses.replace(config, encoder=VOLUME_ENCODER)
+
+
+def with_network_of_before(config: PretrainConfig, before: PretrainConfig) -> PretrainConfig:
+    """The configuration of a run that goes on: auto is what it was when the run began."""
+    was_decided = config.encoder == EncoderConfig.encoder and before.encoder == VOLUME_ENCODER
+    both_the_paper_s = config.encoder in PAPER_NAMES and before.encoder in PAPER_NAMES
+    return dataclasses.replace(config, encoder=before.encoder) if was_decided or both_the_paper_s else config
+
+
+def with_batch_of_before(config: PretrainConfig, before: PretrainConfig, choice: BatchChoice) -> PretrainConfig:
+    """The configuration of a run that goes on: a batch size that is not given is what it was, and its micro-batches."""
+    if choice == "given":
+        return config
+    decided: dict[str, Any] = {"batch_size": before.batch_size}
+    for name in ("micro_batch", "checkpoint_activations"):
+        if choice == "by plan" or getattr(config, name) == getattr(PretrainConfig, name):
+            decided[name] = getattr(before, name)
+    return dataclasses.replace(config, **decided)
