@@ -47,6 +47,12 @@ def test_encoder_maps_a_batch_to_features(arguments: dict[str, Any], features: i
     assert encoder.training
 
 
+@pytest.mark.parametrize(("spatial_dims", "size"), [(2, ()), (3, ()), (3, (16, 16))])
+def test_a_size_of_other_dimensions_is_refused(spatial_dims: int, size: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"needs their size \(one edge, or a tuple of [23]\): got size="):
+        build_encoder(in_channels=1, spatial_dims=spatial_dims, size=size)
+
+
 def test_the_paper_s_networks() -> None:
     vit: Any = build_encoder(spatial_dims=2, in_channels=3, size=224)
     assert (len(vit.blocks), vit.blocks[0].attn.num_heads, vit.patch_embed.patch_size) == (12, 6, (16, 16))

@@ -52,7 +52,7 @@ def build_encoder(
 ) -> nn.Module:
     """Build an untrained encoder `(B, in_channels, *size) -> (B, num_features)`.
 
-    `spatial_dims` is 0 for points, 2 for images, 3 for volumes; `auto` and
+    `spatial_dims` is 0 for points, 2 for images, 3 for volumes, and `size` the edges of images or volumes. `auto` and
     `paper` are the paper's network for it. What `icone.pretrain` takes for volumes is `icone.recipe.VOLUME_ENCODER`.
 
     >>> encoder = build_encoder(in_channels=1, spatial_dims=3, size=32, width=0.25)
@@ -63,6 +63,9 @@ def build_encoder(
         raise InputError(f"spatial_dims must be 0 (points), 2 (images) or 3 (volumes), got {spatial_dims}")
     name = encoder_name(name, spatial_dims)
     shape = (size,) * spatial_dims if isinstance(size, int) else tuple(size)
+    if spatial_dims and len(shape) != spatial_dims:
+        edges = f"one edge, or a tuple of {spatial_dims}"
+        raise InputError(f"an encoder for {KINDS[spatial_dims]} needs their size ({edges}): got size={size!r}")
     builder = ENCODERS[spatial_dims].get(name)
     if builder is None and spatial_dims == 3 and timm_name(name) is not None:
         known = ", ".join(sorted(ENCODERS[3]))
