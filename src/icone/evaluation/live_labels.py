@@ -144,7 +144,8 @@ def differences(probed: Mapping[str, float]) -> dict[str, Difference]:
     for name in (name for names in NAMES.values() for name in names if f"{name}{ERROR}" in probed):
         scores, samples = (probed[f"{UNTRAINED}{name}"], probed[name]), int(probed["instances"])
         floor = 0.0 if name in NAMES["regression"] else -math.inf
-        found[name] = Difference(*scores, probed[f"{name}{ERROR}"], samples, floor=floor)
+        groups = int(probed["groups"]) if "groups" in probed else None
+        found[name] = Difference(*scores, probed[f"{name}{ERROR}"], samples, floor, groups)
     return found
 
 

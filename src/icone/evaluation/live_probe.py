@@ -242,7 +242,8 @@ class LiveProbe(Callback):
         """The scores of the probes, those of the untrained encoder, and the errors of their differences."""
         probe = self.label_probe
         scores = with_untrained(probe.scores(said), probe.scores(self.untrained_said))
-        return {**scores, **probe.errors(said, self.untrained_said), "instances": len(probe.rows)}
+        groups = {} if probe.groups is None else {"groups": len(np.unique(probe.groups))}
+        return {**scores, **probe.errors(said, self.untrained_said), "instances": len(probe.rows), **groups}
 
     def _measure(
         self, before: Recognition | None = None, progress: Progress | None = None

@@ -41,9 +41,13 @@ class Recognition:
         return _error(self.shares - other.shares)
 
     def beats(self, other: Recognition, error: float | None = None) -> bool:
-        """Whether this share is larger, by a point at least, and not by chance; `error` is that of the difference."""
+        """Whether this share is larger, and not by chance; `error` is that of the difference.
+
+        It must be larger by a point at least, or by half of what the other one misses: near 1 there is no point left.
+        """
         error = self.gain_error(other) if error is None else error
-        return self.share - other.share > max(SURE * error, NOTICEABLE)
+        noticeable = min(NOTICEABLE, (1 - other.share) / 2)
+        return self.share - other.share > max(SURE * error, noticeable)
 
     def lost(self, other: Recognition) -> bool:
         """Whether less than half of the other's evidence (log odds) is left, even if both erred in favour."""
