@@ -94,6 +94,7 @@ class RunSpec:
             c.subset,
             c.imbalance,
             c.size,
+            c.crop,
             c.encoder,
             c.width,
             c.method,

@@ -17,8 +17,8 @@ class Packing:
 
     A run of a known shape takes what its kind took before. One of an unknown shape takes at most what the same method
     on the same data took at a larger batch. Where no such run is known, it takes at most twice what any method took
-    with the same network on samples of the same size at that batch or a larger one: some methods have a second copy of
-    the network. Where nothing is known, it takes `guess`, or if that is None it runs alone. A run for which this was
+    on that data with the same network and micro-batches at that batch or a larger one: some methods have a second copy
+    of the network. Where nothing is known, it takes `guess`, or if that is None it runs alone. A run for which this was
     too little is tried again alone. `overhead` comes on top of every run: what a process takes on a GPU before its
     first tensor.
     """
@@ -79,9 +79,9 @@ def _family(shape: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _network(shape: tuple[object, ...]) -> tuple[object, ...]:
-    """What is measured, the size of a sample, and the network of a `RunSpec.shape`."""
-    cost, _source, _subset, _imbalance, size, encoder, width, *_ = shape
-    return cost, size, encoder, width
+    """What is measured, the samples, and how the network takes them, of a `RunSpec.shape`."""
+    cost, source, _subset, _imbalance, size, crop, encoder, width, _method, _options, micro_batch, *_ = shape
+    return cost, source, size, crop, encoder, width, micro_batch
 
 
 def _batch(shape: tuple[object, ...]) -> int:
