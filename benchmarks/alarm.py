@@ -96,9 +96,10 @@ def measure(source: str, settings: Mapping[str, Any], data: Path, case: Case, se
     }  # fmt: skip
 
 
-def alarms(live: Sequence[Mapping[str, Any]], *, labels: bool) -> list[tuple[int, str]]:
+def alarms(live: Sequence[dict[str, Any]], *, labels: bool) -> list[tuple[int, str]]:
     """The epochs after which the alarm speaks, with what it says; with `labels`, or as it would be without."""
-    trend, found = Trend(), []
+    trend = Trend()
+    found: list[tuple[int, str]] = []
     for row in live:
         _, alarm = trend.next(row if labels else {"geometry": row["geometry"]})
         if alarm is not None:

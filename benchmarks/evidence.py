@@ -151,6 +151,8 @@ def main(
     if smoke:
         chosen = {1: dataclasses.replace(QUESTIONS[0], data=GENERATED, batch_sizes=(1,))}
         settings = {"epochs": 1, "seeds": 2}
+    if unknown := [number for number in questions if number not in chosen]:
+        raise SystemExit(f"--questions are 1 to {len(chosen)}, got {unknown[0]}")
     asked = {number: chosen[number].cells(data, **settings) for number in questions or chosen}
     if not show:
         cells = [cell for cells in asked.values() for cell in cells]

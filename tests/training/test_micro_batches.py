@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -53,12 +54,14 @@ class Counted(nn.Module):
         return features
 
 
-def make_step(method: str, micro_batch: int | None, encoder: nn.Module | None = None, **settings: Any) -> TrainStep:
+def make_step(
+    method: str, micro_batch: int | None, encoder: nn.Module | None = None, options: Sequence[str] = (), **settings: Any
+) -> TrainStep:
     torch.manual_seed(0)
     setting = Setting(
         num_instances=SAMPLES, batch_size=BATCH, labels=torch.arange(SAMPLES) % CLASSES, num_classes=CLASSES
     )
-    options = option_texts(METHODS[method].small_options)
+    options = [*option_texts(METHODS[method].small_options), *options]
     built = build_method(method, Counted() if encoder is None else encoder, setting, options)
     built.micro_batch = micro_batch
     config = PretrainConfig(source="none", batch_size=BATCH, micro_batch=micro_batch, lr=1e-2, **settings)
@@ -77,10 +80,14 @@ def batch(step: int) -> Batch:
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 3])
-@pytest.mark.parametrize("method", FEATURE_METHODS)
-def test_five_steps_in_micro_batches_end_with_the_weights_of_the_plain_batch(method: str, micro_batch: int) -> None:
+@pytest.mark.parametrize(
+    ("method", "options"), [*((method, ()) for method in FEATURE_METHODS), ("icone", ("center_weight=10",))]
+)
+def test_five_steps_in_micro_batches_end_with_the_weights_of_the_plain_batch(
+    method: str, options: Sequence[str], micro_batch: int
+) -> None:
     """Everything that a method keeps: weights, EMA copies, queues, centres, tables, statistics of its heads."""
-    plain, parts = make_step(method, None), make_step(method, micro_batch)
+    plain, parts = make_step(method, None, options=options), make_step(method, micro_batch, options=options)
     for number in range(5):
         for step in (plain, parts):
             torch.manual_seed(number)

@@ -20,7 +20,7 @@ class CenterLoss(nn.Module):
     A projection head with BatchNorm removes what all features have in common, and scales the rest. So its loss does not
     change when a few directions grow at the cost of all others, and the noise of small batches lets them grow: behind
     the last LayerNorm of a ViT, whose length is fixed, features then lose their common part and their rank. This loss
-    limits how far features spread around their mean. Each sample has the same part in it in any batch.
+    limits how far features spread around their mean. A sample has the same part in it in a batch of any `batch_size`.
 
     The center moves in every pass in training mode and is part of the `state_dict`.
 
