@@ -56,7 +56,7 @@ def uneven_micro_batches(config: PretrainConfig, ranks: Ranks | None = None) -> 
 def batch_norm_at_one(config: PretrainConfig, spatial_dims: int) -> str:
     """A sentence where BatchNorm of a network for volumes sees one sample at a time; nothing elsewhere.
 
-    docs/decisions/small-batches.md has the measurements.
+    docs/decisions/volumes-at-batch-one.md has the measurements.
 
     >>> print(batch_norm_at_one(PretrainConfig(source="scans", encoder="resnet18_3d"), 3))
     resnet18_3d has BatchNorm and learns slowly from one sample at a time: --encoder=nf_resnet18_3d does without it
