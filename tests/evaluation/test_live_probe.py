@@ -29,7 +29,7 @@ from icone.data.targets import Task
 from icone.errors import CollapseError, InputError
 from icone.evaluation import live_probe
 from icone.evaluation.assessment import geometry_metrics
-from icone.evaluation.live_labels import PENALTY, LabelProbe
+from icone.evaluation.live_labels import FIT, PENALTY, LabelProbe
 from icone.evaluation.live_probe import (
     FEW_INSTANCES,
     VIEWS,
@@ -170,7 +170,7 @@ def test_whoever_names_an_interval_gets_a_score_in_a_short_run(tmp_path: Path) -
         ({"subset": 40}, "40 training samples have a label, and a score needs 50"),
         (
             {"subset": 60, "probe_every": None},
-            "at 16 samples with a label, and a score needs 50. A probe_every=",
+            "at 16 samples with a label, and a score needs 50. With an interval that you name (probe_every=5)",
         ),
         ({"subset": 60, "no_labels": True}, ""),
         ({"subset": 60, "probe_every": 0}, ""),
@@ -297,7 +297,9 @@ def test_errors_of_what_training_gained_are_those_of_leaving_samples_out(task: T
         task, targets.get(task, (shared > 0.4).astype(float)), [f"patient {row // per_group}" for row in range(400)]
     )
     before, after = (
-        (np.repeat(shared[:, None], 2, axis=1) + noise * rng.normal(size=(400, 1, 3))).astype(np.float32)
+        (np.repeat(shared[:, None], 2, axis=1) + noise * _of_groups(rng.normal(size=(count, 1, 3)), per_group)).astype(
+            np.float32
+        )
         for noise in (1.1, 1.0)
     )
     said, then = probe.read(after), probe.read(before)
@@ -312,7 +314,40 @@ def test_errors_of_what_training_gained_are_those_of_leaving_samples_out(task: T
             part.targets, part.halves, part.rows = probe.targets[kept], probe.halves[kept], probe.rows[kept]
             left_out.append(part.scores({name: said[name][kept]})[name] - part.scores({name: then[name][kept]})[name])
         spread = np.sqrt((len(left_out) - 1) * np.var(left_out))
-        assert found[f"{name}_error"] == pytest.approx(spread, rel=0.1)
+        assert found[f"{name}_error"] == pytest.approx(np.sqrt(FIT) * spread, rel=0.1)
+
+
+def _of_groups(values: np.ndarray, size: int) -> np.ndarray:
+    """What every sample of a group shares."""
+    return np.repeat(values, size, axis=0)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "multilabel"])
+def test_encoders_that_differ_by_chance_differ_by_their_errors(task: Task) -> None:
+    """The same signal under other noise, for the probe to learn from and to be tested on."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        latent, mixed = rng.normal(size=(200, 3)), rng.normal(size=(3, 16))
+        targets = {"classification": np.eye(2)[(latent[:, 0] > 0).astype(int)], "regression": latent[:, :1]}
+        probe = LabelProbe(task, targets.get(task, (latent > 0.4).astype(float)))
+        after, before = (
+            probe.read((latent @ mixed + 3 * rng.normal(size=(200, 16)))[:, None].astype(np.float32)) for _ in range(2)
+        )
+        then, errors = probe.scores(before), probe.errors(after, before)
+        found += [(score - then[name]) / errors[f"{name}_error"] for name, score in probe.scores(after).items()]
+    assert 0.6 < np.std(found) < 1.1
+
+
+def test_a_rare_label_has_a_score_and_does_not_decide() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(100, 2, 8)).astype(np.float32)
+    common = np.arange(100) % 3 == 0
+    for rare, decides in ((np.arange(100) % 25 == 0, False), (np.arange(100) % 4 == 0, True)):
+        probe = LabelProbe("multilabel", np.column_stack([common, rare]).astype(float))
+        said = probe.read(features)
+        assert set(probe.scores(said)) == {"live_multilabel", "live_knn_multilabel"}
+        assert bool(probe.errors(said, said)) == decides
 
 
 def test_the_figures_are_those_of_the_views_features() -> None:

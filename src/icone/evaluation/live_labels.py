@@ -23,6 +23,14 @@ NEIGHBOURS = 5
 FEWEST = 50
 """Labelled samples below which there is no score: of 30 samples of six classes, half of them to learn from, it would
 be off by ten points and more, and a newcomer would take it for a verdict."""
+COMMON = 10
+"""Samples of a half that have a label, of those that can have several, and samples that have not, from which on the
+error of its AUROC is known. With two of each half that have it, differences that were chance were sure in four
+measurements of five."""
+FIT = 2.0
+"""By what the variance of a difference is multiplied: the half that a probe learns from varies as much as the one that
+it is tested on, and the paired error knows the latter only. Without it, encoders that differ by chance were told from
+one another in one measurement of five."""
 NAMES: dict[Task, tuple[str, str]] = {
     "classification": ("live_linear", "live_knn"),
     "regression": ("live_ridge", "live_knn_regressor"),
@@ -75,7 +83,7 @@ class LabelProbe:
             why = f"{counted(available, 'training sample')} {have} a label, and a score needs {FEWEST}"
         elif self.labelled < FEWEST:
             looked_at = f"the live probe looks at {counted(self.labelled, 'sample')} with a label"
-            way_out = "A --probe-every of yours, such as 5, looks at more of them, whatever time that takes"
+            way_out = "With an interval that you name (--probe-every=5) it looks at 128, whatever time that takes"
             why = f"{looked_at}, and a score needs {FEWEST}. {way_out}"
         else:
             why = f"the {self.labelled} samples with a label have too few of each class, or are labelled alike"
@@ -99,8 +107,13 @@ class LabelProbe:
         return {name: self._score(answers) for name, answers in said.items()}
 
     def errors(self, said: Said, before: Said) -> dict[str, float]:
-        """The standard error of every score minus that of another encoder, paired over the samples (`comparison`)."""
-        return {f"{name}{ERROR}": self._error(answers, before[name]) for name, answers in said.items()}
+        """The standard error of every score minus that of another encoder, paired over the samples (`comparison`).
+
+        Nothing where one of several labels is rare: the score is shown, and nobody knows how sure it is.
+        """
+        if self.task == "multilabel" and not self._all_common():
+            return {}
+        return {f"{name}{ERROR}": math.sqrt(FIT) * self._error(answers, before[name]) for name, answers in said.items()}
 
     def _score(self, said: FloatArray) -> float:
         if self.task == "classification":
@@ -124,6 +137,10 @@ class LabelProbe:
             now, then = (auroc_influence(scores[half], present)[1] for scores in (said, before))
             influence[half] = (now - then) / 2
         return paired_error(influence, influence, self.groups)
+
+    def _all_common(self) -> bool:
+        have = [self.targets[self.halves == half] for half in (0, 1)]
+        return all(min(part.sum(axis=0).min(), (1 - part).sum(axis=0).min()) >= COMMON for part in have)
 
     def _right(self, said: FloatArray) -> FloatArray:
         """1 where the class is named, else 0, (n,)."""

@@ -66,6 +66,9 @@ OBSTACLES = {
 }
 """Why being better or worse than before cannot be told, and the way out."""
 
+NO_LABELS = "Labels of two classes or more would tell (--labels): probes are then compared."
+FEW_LABELS = "The labels of so few samples do not tell: `icone evaluate` reads those of all."
+
 HEADLINES: dict[State, str] = {
     "collapsed": "The features have collapsed",
     "worse than untrained": "Training made the features worse than those of the untrained encoder",
@@ -74,14 +77,18 @@ HEADLINES: dict[State, str] = {
     "unclear": "It is unclear whether training helped",
 }
 ADVICE: dict[State, str] = {
-    "collapsed": "Try a smaller --lr, weaker views (a crop may lose the object), and for IConE its own defaults "
-    "(diversity_weight=1, normalisation=anchor); other methods need a larger --batch-size, --method=icone does not.",
-    "worse than untrained": "Train longer: a short run is often worse at first. If it stays so, try a smaller --lr or "
-    "weaker views (a crop may lose the object).",
+    "collapsed": "Try a smaller --lr, weaker views (a crop may lose the object), and the defaults of what --options "
+    "changed; methods other than icone may need a larger --batch-size.",
+    "worse than untrained": "Try a smaller --lr or weaker views (a crop may lose the object). A short run is often "
+    "worse at first: then train longer.",
     "no better than untrained": "Train longer, with a larger --lr, or with other views.",
     "learned": "",
     "unclear": "",
 }
+LOST = (
+    f"Less than {100 * LOST_RANK:.0f} % of the RankMe before training is left, as after a --lr that is too high: "
+    "compare with a run at a smaller one."
+)
 NARROW = "The features use few of their dimensions: look at the map, and compare with a longer run or a smaller --lr."
 CONE = "All features point in nearly the same direction: standardise them before using distances or cosines."
 DIRECTION = "One direction holds most of the variance: standardise the features, so that it does not drown the rest."
@@ -116,12 +123,18 @@ class Verdict:
 
 
 def judge(
-    after: Metrics, before: Metrics | None = None, probes: Mapping[str, Difference] | None = None, obstacle: str = ""
+    after: Metrics,
+    before: Metrics | None = None,
+    probes: Mapping[str, Difference] | None = None,
+    obstacle: str = "",
+    *,
+    labels: str = "",
 ) -> Verdict:
     """The verdict on the metrics of an encoder (`geometry_metrics`) after and before training.
 
     `probes` are the differences of `JUDGED_PROBES` where there are labels. An `obstacle`, one of `OBSTACLES`, is the
-    reason why being better or worse than before would mean nothing; only a collapse is looked for then.
+    reason why being better or worse than before would mean nothing; only a collapse is looked for then. `labels` is
+    the way to probes where there are none.
 
     >>> good = {"rankme": 80.0, "rank_limit": 384, "mean_cosine": 0.2, "first_component": 0.1}
     >>> judge(good, good, {"linear_probe": Difference(before=0.5, after=0.7, error=0.03, samples=300)}).state
@@ -143,9 +156,9 @@ def judge(
         state, reason, advice = _by_labels(probes)
     else:
         assert before is not None
-        state, reason, advice = _without_labels(after, before)
+        state, reason, advice = _without_labels(after, before, labels or NO_LABELS)
     headline = f"{HEADLINES[state]}{': ' + reason if reason else ''}."
-    remarks = () if state == "collapsed" else _remarks(after)
+    remarks = () if state == "collapsed" else _remarks(state, after, before)
     return Verdict(
         state, headline, _evidence(after, before, probes), " ".join(filter(None, (ADVICE[state], advice, *remarks)))
     )
@@ -160,7 +173,8 @@ def judge_live(row: Mapping[str, Any], obstacle: str = "") -> Verdict:
     before = {name.removeprefix(UNTRAINED): value for name, value in geometry.items() if name.startswith(UNTRAINED)}
     probes = differences(row.get("probe", {}))
     is_sure = any(difference.better or difference.worse for difference in probes.values())
-    return judge(geometry, before if "rankme" in before else None, probes if is_sure else {}, obstacle)
+    labels = FEW_LABELS if "probe" in row else ""
+    return judge(geometry, before if "rankme" in before else None, probes if is_sure else {}, obstacle, labels=labels)
 
 
 def lasting(former: Verdict | None, verdict: Verdict) -> State | None:
@@ -207,9 +221,8 @@ def _by_labels(probes: Mapping[str, Difference]) -> tuple[State, str, str]:
     return "unclear", f"with {few}, what the probes gained or lost may be chance", advice
 
 
-def _without_labels(after: Metrics, before: Metrics) -> tuple[State, str, str]:
+def _without_labels(after: Metrics, before: Metrics, with_labels: str) -> tuple[State, str, str]:
     """State, reason and advice by recognition and RankMe, with what labels would add."""
-    with_labels = "Labels of two classes or more would tell (--labels): probes are then compared."
     now, then, error = _recognition(after), _recognition(before), after.get(GAIN_ERROR)
     left = after["rankme"] / before["rankme"]
     if now is None or then is None:
@@ -289,8 +302,10 @@ def _tested(d: Difference) -> str:
     return samples if d.groups is None else f"{samples} of {counted(d.groups, 'group')}"
 
 
-def _remarks(metrics: Metrics) -> tuple[str, ...]:
+def _remarks(state: State, metrics: Metrics, before: Metrics | None) -> tuple[str, ...]:
+    is_lost = state != "learned" and before is not None and metrics["rankme"] < LOST_RANK * before["rankme"]
     return (
+        *([LOST] if is_lost else []),
         *([NARROW] if _fewer(metrics, NARROW_SHARE, NARROW_RANK) else []),
         *([CONE] if metrics["mean_cosine"] > CONE_COSINE else []),
         *([DIRECTION] if metrics["first_component"] > LARGE_COMPONENT else []),
