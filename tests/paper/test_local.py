@@ -241,6 +241,8 @@ def test_packing_goes_by_measured_memory(spec: MakeSpec) -> None:
     assert packing.need(spec(batch_size=16, method="simclr")) == 660  # at most twice what another method took
     assert packing.need(spec(batch_size=4, method="simclr")) == 660
     assert packing.need(spec(batch_size=16, method="simclr", size=64)) is None
+    assert packing.need(spec(batch_size=16, method="simclr", subset=20)) is None  # anchors of other samples
+    assert packing.need(spec(batch_size=16, method="simclr", crop=32)) is None
     packing.learn(spec(batch_size=16, micro_batch=1), 50)
     assert packing.need(spec(batch_size=16, micro_batch=1, method="simclr")) == 110
     assert packing.need(spec(batch_size=16, method="simclr")) == 660  # not what one in micro-batches took

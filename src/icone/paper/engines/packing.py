@@ -80,8 +80,8 @@ def _family(shape: tuple[object, ...]) -> tuple[object, ...]:
 
 def _network(shape: tuple[object, ...]) -> tuple[object, ...]:
     """What is measured, the samples, and how the network takes them, of a `RunSpec.shape`."""
-    cost, source, _subset, _imbalance, size, crop, encoder, width, _method, _options, micro_batch, *_ = shape
-    return cost, source, size, crop, encoder, width, micro_batch
+    cost, source, subset, _imbalance, size, crop, encoder, width, _method, _options, micro_batch, *_ = shape
+    return cost, source, subset, size, crop, encoder, width, micro_batch
 
 
 def _batch(shape: tuple[object, ...]) -> int:
