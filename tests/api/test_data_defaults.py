@@ -196,6 +196,9 @@ def test_a_run_is_extended_on_fewer_images_than_its_batch_had(tmp_path: Path) ->
     run = icone.pretrain(**common, extend=True, console=Console(file=text, width=300))
     assert (run.config.batch_size, run.finished) == (16, True)
     assert "note: 12 samples are left, and a step takes all of them" in text.getvalue()
+    assert "--batch-size 12" in text.getvalue()  # of the command that trains anew
+    with pytest.raises(InputError, match="batch_size must be 1 to 12"):
+        icone.pretrain(**common, extend=True, batch_size=20)
     with pytest.raises(InputError, match="batch_size must be 1 to 12"):
         icone.pretrain(**common | {"out": tmp_path / "new"}, batch_size=16)
 

@@ -231,6 +231,9 @@ def test_another_configuration_is_refused_by_name(undisturbed: Run, more: dict[s
 def test_a_run_is_not_overwritten(undisturbed: Run) -> None:
     with pytest.raises(InputError, match="already holds a run"):
         pretrain(**POINTS, out=undisturbed.folder, console=quiet())
+    for source in ("no/such/folder", "no/such/file.h5:/images"):  # the slip is told, and not the folder of a run
+        with pytest.raises(InputError, match=f"there is no {source.partition(':')[0]}"):
+            pretrain(**POINTS | {"source": source}, out=undisturbed.folder, console=quiet())
     with pytest.raises(InputError, match="holds no run; leave resume=True out to begin one"):
         pretrain(**POINTS, out=undisturbed.folder / "elsewhere", resume=True, console=quiet())
     with pytest.raises(InputError, match="one of the two"):

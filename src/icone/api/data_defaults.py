@@ -10,9 +10,11 @@ from icone.config import EncoderConfig, PretrainConfig
 from icone.encoders.registry import PAPER_NAMES
 from icone.methods import Method
 from icone.nn.ranks import Ranks
-from icone.recipe import IMAGE_BATCH, VOLUME_ENCODER
+from icone.recipe import BASE_LR, IMAGE_BATCH, VOLUME_ENCODER
 from icone.training.distributed import check_batch_size
 
+HIGH_RATE = 30.0
+"""Times the default learning rate from which on a run says so. Ten times is usual for the smallest networks."""
 BatchChoice = Literal["given", "by data", "by plan"]
 """How the batch size is chosen: by the user, by the kind of data where the user names none, or by a plan ("auto")."""
 
@@ -45,6 +47,21 @@ def with_data_defaults(
     if choice == "by data":  # a plan says by itself what it does with micro-batches
         check_batches(config, ranks)
     return config
+
+
+def high_rate(config: PretrainConfig) -> str:
+    """A sentence where the learning rate is far above the default, as after a slip; nothing elsewhere.
+
+    >>> high_rate(PretrainConfig(source="scans", lr=0.1))
+    '--lr=0.1 is 1,000 times the default of 0.0001: features are often lost at such a rate'
+    >>> high_rate(PretrainConfig(source="scans", lr=1e-3))
+    ''
+    """
+    times = config.lr / BASE_LR
+    if times < HIGH_RATE:
+        return ""
+    rate = f"--lr={config.lr:g} is {times:,.0f} times the default of {BASE_LR:g}"
+    return f"{rate}: features are often lost at such a rate"
 
 
 def check_batches(config: PretrainConfig, ranks: Ranks | None = None) -> None:

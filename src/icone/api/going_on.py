@@ -18,6 +18,7 @@ from icone.api.training_data import KnownData
 from icone.config import EncoderConfig, PretrainConfig
 from icone.config_text import differences, from_json
 from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
+from icone.data.loader import too_large_batch
 from icone.errors import InputError
 from icone.nn import plain_state_dict
 from icone.outputs import outputs_in
@@ -156,6 +157,12 @@ def as_it_began(book: StateBook, config: PretrainConfig, choice: BatchChoice) ->
     """The configuration with the network and the batch size that were chosen when the run began."""
     before = from_json(book.config)
     return with_network_of_before(with_batch_of_before(config, before, choice), before)
+
+
+def check_samples_left(book: StateBook, config: PretrainConfig, samples: int) -> None:
+    """Refuse a batch larger than all samples, unless it is the one that the run began with: samples have gone since."""
+    if config.batch_size != from_json(book.config).batch_size:
+        raise too_large_batch(config.batch_size, samples)
 
 
 class SoFar(NamedTuple):

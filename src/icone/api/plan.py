@@ -10,7 +10,7 @@ from rich.console import Console
 
 from icone.api.batching import batch_norm_at_one, one_at_a_time, uneven_micro_batches
 from icone.api.build import describe_objects, join_settings, memory_errors, own_randomness, pick_device
-from icone.api.data_defaults import check_batches, with_data_defaults
+from icone.api.data_defaults import check_batches, high_rate, with_data_defaults
 from icone.api.planning import make_plan, plan_parts
 from icone.api.random_data import DataShape
 from icone.api.training_parts import build_parts
@@ -67,8 +67,7 @@ def plan(
     if found.chosen is not None:
         chosen = found.apply(config)
         larger = one_at_a_time(chosen, shape.samples) if given.method is None else ""
-        hints += filter(
-            None, [uneven_micro_batches(chosen), batch_norm_at_one(chosen, preparation.spatial_dims), larger]
-        )
+        slow = batch_norm_at_one(chosen, preparation.spatial_dims)
+        hints += filter(None, [uneven_micro_batches(chosen), slow, larger, high_rate(chosen)])
     found = dataclasses.replace(found, notes=[*found.notes, *map(in_user_terms, hints)])
     return Readable(found.to_json(), plan_parts)

@@ -17,13 +17,20 @@ from rich.console import Console
 from icone import cuda
 from icone.api.batching import batch_norm_at_one, one_at_a_time, uneven_micro_batches
 from icone.api.build import Given, describe_objects, join_settings, memory_errors, own_randomness, pick_device
-from icone.api.data_defaults import BatchChoice, check_batches, with_data_defaults, with_network_of_before
+from icone.api.data_defaults import (
+    BatchChoice,
+    check_batches,
+    high_rate,
+    with_data_defaults,
+    with_network_of_before,
+)
 from icone.api.going_on import (
     GoingOn,
     as_it_began,
     check_left,
     check_left_samples,
     check_outside_data,
+    check_samples_left,
     check_start,
     put_initial_weights,
     read_so_far,
@@ -38,7 +45,7 @@ from icone.api.training_parts import Parts, build_parts, make_callbacks, step_co
 from icone.api.weights import with_network_of_weights
 from icone.config import EncoderConfig, PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
-from icone.data import Data, larger_last_batch, where_samples_are
+from icone.data import Data, check_path, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
 from icone.errors import InputError, tell_interruptions
 from icone.evaluation.live_probe import LiveProbe
@@ -117,6 +124,8 @@ def pretrain(
         resume, extend = True, False
     going_on = GoingOn(resume, extend, adjust)
     check_outside_data(run, config)
+    if not going_on:
+        check_path(config.source)
     check_start(run, resume, extend)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
@@ -135,6 +144,7 @@ def pretrain(
             dims = data.data.preparation.spatial_dims
             config = with_data_defaults(config, choice, dims, samples, given.method, ranks)
         elif samples < config.batch_size:
+            check_samples_left(load_book(run), config, samples)
             say(console, f"note: {counted(samples, 'sample')} are left, and a step takes all of them")
         is_planned = not going_on and choice == "by plan"
         plan = _plan(config, data.data, given, device, console) if is_planned else None
@@ -193,6 +203,8 @@ def pretrain_many(
         choice = "given"
     first, console = configs[0], console or Terminal()
     resume = resume or is_restarted()
+    if not resume:
+        check_path(first.source)
     for config, run in zip(configs, runs, strict=True):
         if other := different_data(first, config):
             raise InputError(f"runs that train together need the same data: {other} differs for {run.folder}")
@@ -274,8 +286,8 @@ def _prepare(
     """The run's training, from nothing or from its saved state; what can be refused is refused before writing."""
     tell = partial(say, console)
     data, saved, rows, changes, kept = known.data, *read_so_far(run, config, known, going_on, tell)
-    advice = "" if saved else batch_norm_at_one(config, data.preparation.spatial_dims)
-    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks), advice]):
+    advice = [] if saved else [batch_norm_at_one(config, data.preparation.spatial_dims), high_rate(config)]
+    for note in filter(None, [*parts.notes, uneven_micro_batches(config, parts.method.ranks), *advice]):
         tell(f"note: {note}")
     if max(parts.loader.sizes) > config.batch_size:
         tell(f"note: {larger_last_batch(parts.loader)}")
@@ -311,7 +323,8 @@ def _prepare(
         "changes": changes,
     }
     if says_repeat and to_toml(config) is not None:
-        command = [*to_command(config, free_folder(run.folder)), *_devices(one)]
+        possible = dataclasses.replace(config, batch_size=min(config.batch_size, len(data.train)))
+        command = [*to_command(possible, free_folder(run.folder)), *_devices(one)]
         tell(_repeat_line(command, bool(one.extensions or changes)))
     if one.writes:
         before = [] if saved is None else trained_before(run, saved, data, config, tell, extends=going_on.extend)

@@ -13,7 +13,7 @@ from icone.data.loader import Batch, Loader, larger_last_batch, where_samples_ar
 from icone.data.prepare import Preparation
 from icone.data.sources.base import Source
 from icone.data.sources.folder import read_sample
-from icone.data.sources.registry import open_source
+from icone.data.sources.registry import check_path, open_source
 from icone.data.splits import (
     grouped_share,
     grouped_split,
@@ -44,6 +44,7 @@ __all__ = [
     "Summary",
     "cache_folder",
     "check_outside",
+    "check_path",
     "compare_instances",
     "file_digest",
     "grouped_share",

@@ -165,6 +165,11 @@ class Loader:
         return images.pin_memory() if self.device.type == "cuda" else images, chunk
 
 
+def too_large_batch(batch_size: int, instances: int) -> InputError:
+    """The sentence about a batch of more samples than there are, or of none."""
+    return InputError(f"--batch-size must be 1 to {instances}, the number of training samples, got {batch_size}")
+
+
 def batch_sizes(instances: int, batch_size: int, smallest: int) -> list[int]:
     """Instances in each batch of an epoch, in which every instance has its turn and no batch is below the smallest.
 
@@ -178,7 +183,7 @@ def batch_sizes(instances: int, batch_size: int, smallest: int) -> list[int]:
     ([4, 3, 2], [2, 2, 2, 3])
     """
     if not 1 <= batch_size <= instances:
-        raise InputError(f"--batch-size must be 1 to {instances}, the number of training samples, got {batch_size}")
+        raise too_large_batch(batch_size, instances)
     assert smallest <= batch_size
     whole, rest = divmod(instances, batch_size)
     sizes = [batch_size] * whole

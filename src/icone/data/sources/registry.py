@@ -27,6 +27,7 @@ from icone.errors import InputError
 from icone.validation import meant_path, user_path
 
 TABLES = (".csv", ".tsv")
+NAMED = ("medmnist:", "synthetic:")
 KNOWN = (
     "give a folder, an array file, a CSV of paths, medmnist:NAME or synthetic:NAME; in Python also an array, a list of "
     "paths or images, a Dataset or a DataFrame"
@@ -149,8 +150,7 @@ def _open_text(spec: str, config: DataConfig) -> Source:
         return open_synthetic(spec, config.split)
     if not spec:
         raise InputError(f"the source is empty; {KNOWN}")
-    file, _, key = spec.partition(":/")
-    path = user_path(file if key and suffix_of(file) in SUFFIXES else spec)
+    path, key = _path_and_key(spec)
     if path.suffix.lower() in SUFFIXES and not _is_image_store(path):
         return ArraySource(path, config.split, axes=config.axes, key=key if str(path) != spec else "")
     if path.is_dir():
@@ -166,7 +166,26 @@ def _open_text(spec: str, config: DataConfig) -> Source:
             f"{path} is one file; give the folder of the samples, or an .npy, .npz, .zarr or .h5 file; "
             "one huge image or volume is cut into samples by --tiles"
         )
-    raise InputError(f"there is no {path}{meant_path(path) or f'; {KNOWN}'}")
+    raise _missing(path)
+
+
+def check_path(spec: str) -> None:
+    """Refuse a path where nothing is, before anything else is looked at; names and objects are left alone."""
+    if not spec or is_object(spec) or spec.startswith(NAMED):
+        return
+    path, _ = _path_and_key(spec)
+    if not path.exists():
+        raise _missing(path)
+
+
+def _path_and_key(spec: str) -> tuple[Path, str]:
+    """The path, and the place within a file (`file.h5:/path`) where one is named."""
+    file, _, key = spec.partition(":/")
+    return user_path(file if key and suffix_of(file) in SUFFIXES else spec), key
+
+
+def _missing(path: Path) -> InputError:
+    return InputError(f"there is no {path}{meant_path(path) or f'; {KNOWN}'}")
 
 
 def _is_image_store(path: Path) -> bool:
