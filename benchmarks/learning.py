@@ -9,13 +9,14 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from icone.methods import METHODS
 
 METRICS = ("linear_probe", "knn_5", "rankme")
 Metrics = dict[str, float]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +121,21 @@ def measure_all(
     """
     outcomes = {entry: outcome for entry, outcome in (known or {}).items() if entry in entries}
     missing = [entry for entry in entries if entry not in outcomes]
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(measure, terms, entry) for entry in missing]
-        for done, future in enumerate(as_completed(futures), 1):
-            outcome = future.result()
-            outcomes[outcome.entry] = outcome
-            each(f"{done}/{len(missing)} {outcome}", list(outcomes.values()))
+    calls = [partial(measure, terms, entry) for entry in missing]
+    for done, outcome in enumerate(in_processes(calls, workers), 1):
+        outcomes[outcome.entry] = outcome
+        each(f"{done}/{len(missing)} {outcome}", list(outcomes.values()))
     return outcomes
+
+
+def in_processes(calls: Iterable[Callable[[], Result]], workers: int) -> Iterator[Result]:
+    """What the calls return, in the order in which they end. An error is raised at once, and what waits is left."""
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        for future in as_completed([pool.submit(call) for call in calls]):
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def saved_outcomes(file: Path, terms: Terms) -> dict[Entry, Outcome]:
