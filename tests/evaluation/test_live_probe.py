@@ -28,8 +28,8 @@ from icone.data import load_data
 from icone.data.targets import Task
 from icone.errors import CollapseError, InputError
 from icone.evaluation import live_probe
-from icone.evaluation.assessment import geometry_metrics
-from icone.evaluation.live_labels import FIT, PENALTY, LabelProbe
+from icone.evaluation.assessment import geometry_metrics, with_untrained
+from icone.evaluation.live_labels import FIT, PENALTY, LabelProbe, differences
 from icone.evaluation.live_probe import (
     FEW_INSTANCES,
     VIEWS,
@@ -339,15 +339,18 @@ def test_encoders_that_differ_by_chance_differ_by_their_errors(task: Task) -> No
     assert 0.6 < np.std(found) < 1.1
 
 
-def test_a_rare_label_has_a_score_and_does_not_decide() -> None:
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(100, 2, 8)).astype(np.float32)
-    common = np.arange(100) % 3 == 0
-    for rare, decides in ((np.arange(100) % 25 == 0, False), (np.arange(100) % 4 == 0, True)):
-        probe = LabelProbe("multilabel", np.column_stack([common, rare]).astype(float))
-        said = probe.read(features)
-        assert set(probe.scores(said)) == {"live_multilabel", "live_knn_multilabel"}
-        assert bool(probe.errors(said, said)) == decides
+def test_a_label_that_few_samples_have_makes_nothing_sure() -> None:
+    """Two samples in each half, which one encoder tells from all others and the other takes for the last to have it."""
+    targets = np.zeros((200, 1))
+    targets[:4] = 1
+    probe = LabelProbe("multilabel", targets)
+    told = {"live_multilabel": targets.copy()}
+    for said, other in ((told, {"live_multilabel": -targets}), ({"live_multilabel": -targets}, told)):
+        row = {**with_untrained(probe.scores(said), probe.scores(other)), **probe.errors(said, other), "instances": 200}
+        (found,) = differences(row).values()
+        assert abs(found.value) == 1
+        assert not found.better
+        assert not found.worse
 
 
 def test_the_figures_are_those_of_the_views_features() -> None:

@@ -153,6 +153,16 @@ def test_the_error_of_multilabel_is_delongs() -> None:
     assert found.error == pytest.approx(jackknife, rel=0.05)
 
 
+@pytest.mark.parametrize(("count", "is_sure"), [(1, False), (4, False), (8, True)])
+def test_a_label_of_a_few_test_samples_makes_no_difference_sure(count: int, is_sure: bool) -> None:
+    """Where one sample has a label, its AUROC may go from 0 to 1 by chance; DeLong's error has no term for it."""
+    present = (np.arange(80) < count)[:, None]
+    last, first = (scored(present, sign * present + 1e-3 * RNG.normal(size=(80, 1))) for sign in (-1, 1))
+    found = compare_multilabel(last, first)
+    assert found.value == 1
+    assert found.better == is_sure
+
+
 def scored(present: npt.NDArray[np.bool_], scores: Floats) -> MultilabelResult:
     area = np.mean([roc_auc_score(p, s) for p, s in zip(present.T, scores.T, strict=True)])
     return MultilabelResult(

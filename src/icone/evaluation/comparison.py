@@ -139,15 +139,16 @@ def compare_regressions(before: RegressionResult, after: RegressionResult, group
 
 
 def compare_multilabel(before: MultilabelResult, after: MultilabelResult, groups: Codes | None = None) -> Difference:
-    """Mean AUROC after − before, with the standard error of DeLong et al. over the test samples.
+    """Mean AUROC after − before, with its standard error over the test samples.
 
-    A sample moves the AUROC of a label by what its share of correctly ordered pairs differs from the mean. These
-    influences are added over labels and paired between the encoders, so that labels which occur together are not
-    counted twice. (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44, 837–845, is the case of one label.)
+    What a sample adds to the AUROC (`auroc_parts`) is added over labels and paired between the encoders, so that labels
+    which occur together are not counted twice. If training changed nothing, each change and its opposite are equally
+    likely, as for classes. Where a label has many samples this is the error of DeLong, DeLong and Clarke-Pearson (1988,
+    Biometrics 44, 837–845). Theirs takes the mean change away first, which leaves nothing where one sample has a label.
     """
-    influence = auroc_influence(after.scores, after.present)[1] - auroc_influence(before.scores, before.present)[1]
-    error = paired_error(influence, influence, groups)
-    return Difference(before.auroc, after.auroc, error, len(influence), groups=_number(groups))
+    changes = auroc_parts(after.scores, after.present)[1] - auroc_parts(before.scores, before.present)[1]
+    error = paired_error(changes, changes, groups)
+    return Difference(before.auroc, after.auroc, error, len(changes), groups=_number(groups))
 
 
 def paired_error(changes: FloatArray, sizes: FloatArray, groups: Codes | None = None) -> float:
@@ -164,8 +165,12 @@ def _number(groups: Codes | None) -> int | None:
     return None if groups is None else int(groups.max()) + 1
 
 
-def auroc_influence(scores: FloatArray, present: npt.NDArray[np.bool_]) -> tuple[float, FloatArray]:
-    """The mean AUROC over labels, and what every test sample adds to its deviation (n,), of arrays (n, labels)."""
+def auroc_parts(scores: FloatArray, present: npt.NDArray[np.bool_]) -> tuple[float, FloatArray]:
+    """The mean AUROC over labels, and what every test sample adds to it (n,), of arrays (n, labels).
+
+    The samples that have a label add up to its AUROC, and those that have it not as well: the former by the share of
+    negatives below each, the latter by the share of positives above each.
+    """
     from scipy.stats import rankdata
 
     total, areas = np.zeros(len(scores)), []
@@ -174,8 +179,7 @@ def auroc_influence(scores: FloatArray, present: npt.NDArray[np.bool_]) -> tuple
         ranks = rankdata(column)
         above = ranks[has] - rankdata(column[has])  # negatives below each positive, ties one half
         below = positives - (ranks[~has] - rankdata(column[~has]))  # positives above each negative
-        area = above.mean() / negatives
-        total[has] += (above / negatives - area) / positives
-        total[~has] += (below / positives - area) / negatives
-        areas.append(float(area))
+        total[has] += above / (negatives * positives)
+        total[~has] += below / (negatives * positives)
+        areas.append(float(above.mean()) / negatives)
     return float(np.mean(areas)), total / scores.shape[1]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from icone.data import Dataset
 from icone.data.targets import Task, label_set
 from icone.evaluation.bootstrap import group_codes
-from icone.evaluation.comparison import Difference, auroc_influence, class_weights, paired_error
+from icone.evaluation.comparison import Difference, auroc_parts, class_weights, paired_error
 from icone.evaluation.inputs import FloatArray
 from icone.evaluation.metrics import UNTRAINED, Array
 from icone.terminal import counted, either
@@ -23,10 +23,6 @@ NEIGHBOURS = 5
 FEWEST = 50
 """Labelled samples below which there is no score: of 30 samples of six classes, half of them to learn from, it would
 be off by ten points and more, and a newcomer would take it for a verdict."""
-COMMON = 10
-"""Samples of a half that have a label, of those that can have several, and samples that have not, from which on the
-error of its AUROC is known. With two of each half that have it, differences that were chance were sure in four
-measurements of five."""
 FIT = 2.0
 """By what the variance of a difference is multiplied: the half that a probe learns from varies as much as the one that
 it is tested on, and the paired error knows the latter only. Without it, encoders that differ by chance were told from
@@ -107,12 +103,7 @@ class LabelProbe:
         return {name: self._score(answers) for name, answers in said.items()}
 
     def errors(self, said: Said, before: Said) -> dict[str, float]:
-        """The standard error of every score minus that of another encoder, paired over the samples (`comparison`).
-
-        Nothing where one of several labels is rare: the score is shown, and nobody knows how sure it is.
-        """
-        if self.task == "multilabel" and not self._all_common():
-            return {}
+        """The standard error of every score minus that of another encoder, paired over the samples (`comparison`)."""
         return {f"{name}{ERROR}": math.sqrt(FIT) * self._error(answers, before[name]) for name, answers in said.items()}
 
     def _score(self, said: FloatArray) -> float:
@@ -131,16 +122,12 @@ class LabelProbe:
         if self.task == "regression":
             changes = (((self.targets - before) ** 2 - (self.targets - said) ** 2) / self._variation()).ravel()
             return paired_error(changes, changes, self.groups)
-        influence = np.empty(len(self.rows))
+        changes = np.empty(len(self.rows))
         for half in (self.halves == 0, self.halves == 1):
             present = self.targets[half] > 0
-            now, then = (auroc_influence(scores[half], present)[1] for scores in (said, before))
-            influence[half] = (now - then) / 2
-        return paired_error(influence, influence, self.groups)
-
-    def _all_common(self) -> bool:
-        have = [self.targets[self.halves == half] for half in (0, 1)]
-        return all(min(part.sum(axis=0).min(), (1 - part).sum(axis=0).min()) >= COMMON for part in have)
+            now, then = (auroc_parts(scores[half], present)[1] for scores in (said, before))
+            changes[half] = (now - then) / 2
+        return paired_error(changes, changes, self.groups)
 
     def _right(self, said: FloatArray) -> FloatArray:
         """1 where the class is named, else 0, (n,)."""

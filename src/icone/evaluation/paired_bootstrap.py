@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from icone.data.targets import Task, label_set
 from icone.evaluation.bootstrap import LEVEL, SEED, group_codes, percentiles
-from icone.evaluation.comparison import PSEUDO_COUNT, auroc_influence, class_weights
+from icone.evaluation.comparison import PSEUDO_COUNT, auroc_parts, class_weights
 from icone.evaluation.inputs import FloatArray
 from icone.evaluation.recognition import NOTICEABLE
 
@@ -46,7 +46,7 @@ class Predictions:
         """The score, and what every sample adds to it (n,).
 
         Balanced accuracy: w_i = 1 / (classes · samples of its class) where the probe is right, else 0. R²: − e_i² / Σ_j
-        (y_j − ȳ)². Mean AUROC: the influence of the sample (DeLong et al. 1988).
+        (y_j − ȳ)². Mean AUROC: its share of ordered pairs, over labels.
         """
         if self.task == "classification":
             weights = class_weights(self.labels)
@@ -58,7 +58,7 @@ class Predictions:
             return 1 - float(lost.sum()), -lost
         sets = [label_set(text) for text in self.labels]
         present = np.array([[name in one for name in self.names] for one in sets], dtype=bool)
-        return auroc_influence(self.predicted.astype(np.float64), present)
+        return auroc_parts(self.predicted.astype(np.float64), present)
 
 
 @dataclass(frozen=True, kw_only=True)
