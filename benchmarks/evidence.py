@@ -41,7 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 ONE_BY_ONE: dict[str, Sequence[Any]] = {"micro_batch": (1,)}
 RATES: dict[str, Sequence[Any]] = {"lr": (3e-5, 3e-4)}
 """A third of the default learning rate, and three times that."""
-CENTER: dict[str, Sequence[Any]] = {"center_weight": (10.0,), "lr": (3e-4, 1e-4)}
+CENTER: dict[str, Sequence[Any]] = {"center_weight": (10.0,), "lr": (3e-4,)}
 """A loss that keeps features near their mean (`icone.nn.CenterLoss`), with a rate that features bear only with it."""
 SPLITS: dict[str, Sequence[Any]] = {"split_seed": (1, 2)}
 """Other fifths of a set for the test. One fifth of the blood cells is 70."""
@@ -78,41 +78,39 @@ class Question:
 
 QUESTIONS: tuple[Question, ...] = (
     Question("Is IConE as good at B = 1 as at 16 on natural images?", CALTECH, ("icone",), (1, 16)),
-    Question("Is IConE ahead of DIET at B = 1 on volumes?", ADRENAL, ("diet",), (1,)),
-    Question("Is IConE ahead of MAE at B = 1 on natural images?", CALTECH, ("mae",), (1,)),
     Question("Is IConE as good at B = 1 as at 16 on ultrasound?", BREAST, ("icone",), (1, 16)),
-    Question("Is IConE ahead of NPID at B = 1 on volumes?", ADRENAL, ("npid",), (1,)),
+    Question("Is IConE ahead of MAE at B = 1 on natural images?", CALTECH, ("mae",), (1,)),
+    Question("Is IConE ahead of DIET and NPID at B = 1 on volumes?", ADRENAL, ("diet", "npid"), (1,)),
+    Question("Is IConE ahead of SimCLR and MAE at B = 16 on natural images?", CALTECH, ("simclr", "mae"), (16,)),
     Question("Does a center loss help at B = 1 on blood cells?", BLOOD, ("icone",), (1,), vary=CENTER),
     Question("Does a center loss help at B = 1 on ultrasound?", BREAST, ("icone",), (1,), vary=CENTER),
     Question("Does a center loss help at B = 1 on natural images?", CALTECH, ("icone",), (1,), vary=CENTER),
-    Question("Is IConE ahead of MAE and MoCo v2 at B = 1 on ultrasound?", BREAST, ("mae", "moco"), (1,)),
-    Question("Is IConE ahead of MAE and MoCo v2 at B = 1 on blood cells?", BLOOD, ("mae", "moco"), (1,)),
-    Question("Is IConE ahead of SimCLR and MAE at B = 16 on ultrasound?", BREAST, ("simclr", "mae"), (16,)),
-    Question("Is IConE ahead of SimCLR and MAE at B = 16 on natural images?", CALTECH, ("simclr", "mae"), (16,)),
-    Question("Is IConE ahead of SimCLR and MAE at B = 16 on blood cells?", BLOOD, ("simclr", "mae"), (16,)),
+    Question("Is IConE ahead of MAE, DIET and MoCo v2 at B = 1 on ultrasound?", BREAST, ("mae", "diet", "moco"), (1,)),
+    Question("Is IConE ahead of MAE, DIET and MoCo v2 at B = 1 on blood cells?", BLOOD, ("mae", "diet", "moco"), (1,)),
+    Question("Is IConE ahead of others at B = 16 on ultrasound?", BREAST, ("simclr", "mae", "moco"), (16,)),
+    Question("Is IConE ahead of others at B = 16 on blood cells?", BLOOD, ("simclr", "mae", "moco"), (16,)),
+    Question("How is B = 4 on ultrasound?", BREAST, ("icone", "simclr"), (4,)),
     Question("How is B = 4 on natural images?", CALTECH, ("icone", "simclr"), (4,)),
-    Question("Does the printed objective recover on natural images?", CALTECH, ("icone",), (1,), recipe="paper"),
-    Question("Does a center loss cost anything at B = 16 on blood cells?", BLOOD, ("icone",), (16,), vary=CENTER),
-    Question("Does a center loss cost anything at B = 16 on ultrasound?", BREAST, ("icone",), (16,), vary=CENTER),
-    Question("Does a center loss cost anything at B = 16 on natural images?", CALTECH, ("icone",), (16,), vary=CENTER),
-    Question("Does a center loss cost anything on volumes?", ADRENAL, ("icone",), (1,), vary=CENTER),
-    Question("Is IConE ahead of MoCo v2 at B = 1 on volumes?", ADRENAL, ("moco",), (1,)),
     Question("How is B = 4 on volumes?", ADRENAL, ("icone", "simclr"), (4,)),
+    Question("Is IConE ahead of DIET at B = 1 on natural images?", CALTECH, ("diet",), (1,)),
+    Question("Does the printed objective recover on ultrasound?", BREAST, ("icone",), (1,), recipe="paper"),
+    Question("Does the printed objective recover on natural images?", CALTECH, ("icone",), (1,), recipe="paper"),
+    Question("Is IConE ahead of MoCo v2 at B = 16 on volumes?", ADRENAL, ("moco", "diet"), (16,)),
+    Question("Is IConE ahead of MoCo v2 at B = 1 on volumes?", ADRENAL, ("moco",), (1,)),
+    Question("Is IConE ahead of MoCo v2 at B = 1 on natural images?", CALTECH, ("moco",), (1,)),
     Question(
         "Is B = 16 in micro-batches of 1 level with 16 on blood cells?", BLOOD, ("icone",), (16,), vary=ONE_BY_ONE
     ),
     Question(
         "Is B = 16 in micro-batches of 1 level with 16 on ultrasound?", BREAST, ("icone",), (16,), vary=ONE_BY_ONE
     ),
+    Question("Is IConE ahead of SimMIM at B = 1 on volumes?", ADRENAL, ("simmim",), (1,)),
     Question("Is another learning rate better at B = 1 on blood cells?", BLOOD, ("icone",), (1,), vary=RATES),
     Question("Is another learning rate better at B = 1 on ultrasound?", BREAST, ("icone",), (1,), vary=RATES),
     Question("Is another learning rate better at B = 1 on natural images?", CALTECH, ("icone",), (1,), vary=RATES),
-    Question("Is IConE ahead of MoCo v2 at B = 1 on natural images?", CALTECH, ("moco",), (1,)),
-    Question("Does the printed objective recover on ultrasound?", BREAST, ("icone",), (1,), recipe="paper"),
     Question(
         "Is IConE as good at B = 1 as at 16 on other splits of blood cells?", BLOOD, ("icone",), (1, 16), vary=SPLITS
     ),
-    Question("Is IConE ahead of SimMIM at B = 1 on volumes?", ADRENAL, ("simmim",), (1,)),
 )
 
 
