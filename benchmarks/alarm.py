@@ -24,7 +24,7 @@ from rich.console import Console
 
 from icone.api.evaluate import evaluate
 from icone.api.pretrain import pretrain
-from icone.errors import InputError
+from icone.errors import UndefinedError
 from icone.evaluation.live_probe import Trend
 from icone.evaluation.verdict import judge
 from learning import in_processes, markdown, spread
@@ -83,7 +83,7 @@ def measure(source: str, settings: Mapping[str, Any], data: Path, case: Case, se
                 method=case.method, options=case.options, batch_size=case.batch_size, recipe=case.recipe, seed=seed,
                 device="cpu", out=Path(folder) / "run", console=console, **chosen,
             )  # fmt: skip
-        except InputError as error:
+        except UndefinedError as error:
             return {**what, "undefined": str(error)}
         measured = [
             {name: row[name] for name in ("epoch", "geometry", "probe") if name in row}

@@ -95,7 +95,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question("Is IConE ahead of DIET at B = 1 on natural images?", CALTECH, ("diet",), (1,)),
     Question("Does the printed objective recover on ultrasound?", BREAST, ("icone",), (1,), recipe="paper"),
     Question("Does the printed objective recover on natural images?", CALTECH, ("icone",), (1,), recipe="paper"),
-    Question("Is IConE ahead of MoCo v2 at B = 16 on volumes?", ADRENAL, ("moco", "diet"), (16,)),
+    Question("Is IConE ahead of MoCo v2 and DIET at B = 16 on volumes?", ADRENAL, ("moco", "diet"), (16,)),
     Question("Is IConE ahead of MoCo v2 at B = 1 on volumes?", ADRENAL, ("moco",), (1,)),
     Question("Is IConE ahead of MoCo v2 at B = 1 on natural images?", CALTECH, ("moco",), (1,)),
     Question(

@@ -266,6 +266,27 @@ def test_labels_that_were_taught_are_no_evidence() -> None:
     assert "--test-fraction" in verdict.advice
 
 
+def test_lost_rank_is_remarked_but_of_encoders_that_learned_or_were_taught() -> None:
+    after, before = ({"rankme": r, "rank_limit": 96, "mean_cosine": 0.7, "first_component": 0.5} for r in (20.0, 74.0))
+    by_chance, gain = (Difference(before=0.5, after=a, error=0.05, samples=70) for a in (0.45, 0.7))
+    unclear = judge(after, before, {"linear_probe": by_chance})
+    assert unclear.state == "unclear"
+    assert "Less than 30 % of the RankMe before training is left" in unclear.advice
+    for other in (judge(after, before, {"linear_probe": gain}), judge(after, before, obstacle=TAUGHT)):
+        assert "RankMe before training" not in other.advice
+
+
+def test_few_labels_while_training_are_no_reason_to_ask_for_labels() -> None:
+    geometry = {"rankme": 20.0, "rank_limit": 96, "mean_cosine": 0.7, "first_component": 0.5, "untrained_rankme": 30.0}
+    seen = {"recognition": 0.6, "recognition_error": 0.02, "untrained_recognition": 0.6}
+    row = {"geometry": {**geometry, **seen, "untrained_recognition_error": 0.02}}
+    assert "--labels" in judge_live(row).advice
+    probed = {"live_linear": 0.5, "untrained_live_linear": 0.5, "live_linear_error": 0.1, "instances": 60}
+    told = judge_live({**row, "probe": probed})
+    assert "--labels" not in told.advice
+    assert "icone evaluate" in told.advice
+
+
 def test_without_views_and_labels_nothing_can_be_said() -> None:
     figures = geometry_metrics(Embedding(SPREAD["isotropic"]))
     assert judge(figures, figures).state == "unclear"

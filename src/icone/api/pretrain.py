@@ -130,21 +130,22 @@ def pretrain(
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
     with requeued_jobs(console), joined_ranks(device) as ranks, own_randomness(device), memory_errors(config):
-        if going_on:
-            config = as_it_began(load_book(run), config, choice)
+        book = load_book(run) if going_on else None
+        if book is not None:
+            config = as_it_began(book, config, choice)
             check_batch_size(config.batch_size, ranks)
-            going_on.changes(load_book(run), config, run)
+            going_on.changes(book, config, run)
         elif choice == "given":
             check_batches(config, ranks)
         with one_reads_first(ranks):
             split = earlier_split(run) if going_on else None
             data = load_training_data(config, console, source, given_labels, groups, split)
         samples = len(data.data.train.ids)
-        if not going_on:
+        if book is None:
             dims = data.data.preparation.spatial_dims
             config = with_data_defaults(config, choice, dims, samples, given.method, ranks)
         elif samples < config.batch_size:
-            check_samples_left(load_book(run), config, samples)
+            check_samples_left(book, config, samples)
             say(console, f"note: {counted(samples, 'sample')} are left, and a step takes all of them")
         is_planned = not going_on and choice == "by plan"
         plan = _plan(config, data.data, given, device, console) if is_planned else None

@@ -26,7 +26,7 @@ be off by ten points and more, and a newcomer would take it for a verdict."""
 FIT = 2.0
 """By what the variance of a difference is multiplied: the half that a probe learns from varies as much as the one that
 it is tested on, and the paired error knows the latter only. Without it, encoders that differ by chance were told from
-one another in one measurement of five."""
+one another in one measurement of ten by classes, and in one of five by numbers or several labels."""
 NAMES: dict[Task, tuple[str, str]] = {
     "classification": ("live_linear", "live_knn"),
     "regression": ("live_ridge", "live_knn_regressor"),

@@ -158,7 +158,7 @@ def judge(
         assert before is not None
         state, reason, advice = _without_labels(after, before, labels or NO_LABELS)
     headline = f"{HEADLINES[state]}{': ' + reason if reason else ''}."
-    remarks = () if state == "collapsed" else _remarks(state, after, before)
+    remarks = () if state == "collapsed" else _remarks(state, after, None if obstacle else before)
     return Verdict(
         state, headline, _evidence(after, before, probes), " ".join(filter(None, (ADVICE[state], advice, *remarks)))
     )

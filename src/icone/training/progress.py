@@ -187,8 +187,7 @@ class PlainDisplay(Display):
 
     def end_epoch(self, row: dict[str, Any]) -> None:
         terms = {name: value for name, value in row.items() if name not in ("epoch", *MEASURED, *CLOCKS)}
-        is_measured = "geometry" in row
-        rank = f"  RankMe {format_rank(row['geometry'], untrained=True)}{format_probe(row)}" if is_measured else ""
+        rank = f"  RankMe {format_rank(row['geometry'])}{format_probe(row)}" if "geometry" in row else ""
         self._line(row["epoch"], terms, row["instances_per_second"], rank + format_waiting(row))
 
     def warn(self, text: str) -> None:
@@ -271,15 +270,15 @@ def format_terms(terms: dict[str, float]) -> str:
     return "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
 
 
-def format_rank(geometry: dict[str, float], *, untrained: bool = False) -> str:
-    """RankMe and the most that it could be, and if asked for that of the untrained encoder.
+def format_rank(geometry: dict[str, float]) -> str:
+    """RankMe, the most that it could be, and that of the untrained encoder where it was measured.
 
     >>> format_rank({"rankme": 41.26, "rank_limit": 149.0})
     '41.3/149'
-    >>> format_rank({"rankme": 41.26, "rank_limit": 149.0, "untrained_rankme": 60.0}, untrained=True)
+    >>> format_rank({"rankme": 41.26, "rank_limit": 149.0, "untrained_rankme": 60.0})
     '41.3/149 (untrained 60.0)'
     """
-    before = f" (untrained {geometry['untrained_rankme']:.1f})" if untrained and "untrained_rankme" in geometry else ""
+    before = f" (untrained {geometry['untrained_rankme']:.1f})" if "untrained_rankme" in geometry else ""
     return f"{geometry['rankme']:.1f}/{geometry['rank_limit']:.0f}{before}"
 
 

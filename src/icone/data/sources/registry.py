@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icone.config import DataConfig, is_object
 from icone.data.formats.registry import FORMATS, suffix_of
-from icone.data.sources.array_file import SUFFIXES, ArraySource
+from icone.data.sources.array_file import SUFFIXES, ArraySource, path_and_key
 from icone.data.sources.base import Source
 from icone.data.sources.channel_files import ChannelFilesSource
 from icone.data.sources.dataframe import open_csv, open_frame
@@ -150,9 +150,9 @@ def _open_text(spec: str, config: DataConfig) -> Source:
         return open_synthetic(spec, config.split)
     if not spec:
         raise InputError(f"the source is empty; {KNOWN}")
-    path, key = _path_and_key(spec)
+    path, key = path_and_key(spec)
     if path.suffix.lower() in SUFFIXES and not _is_image_store(path):
-        return ArraySource(path, config.split, axes=config.axes, key=key if str(path) != spec else "")
+        return ArraySource(path, config.split, axes=config.axes, key=key)
     if path.is_dir():
         patterns = Patterns(config.include, config.exclude) if config.include or config.exclude else None
         if config.channels_from is not None:
@@ -173,15 +173,9 @@ def check_path(spec: str) -> None:
     """Refuse a path where nothing is, before anything else is looked at; names and objects are left alone."""
     if not spec or is_object(spec) or spec.startswith(NAMED):
         return
-    path, _ = _path_and_key(spec)
+    path, _ = path_and_key(spec)
     if not path.exists():
         raise _missing(path)
-
-
-def _path_and_key(spec: str) -> tuple[Path, str]:
-    """The path, and the place within a file (`file.h5:/path`) where one is named."""
-    file, _, key = spec.partition(":/")
-    return user_path(file if key and suffix_of(file) in SUFFIXES else spec), key
 
 
 def _missing(path: Path) -> InputError:

@@ -16,14 +16,14 @@ from icone.config import DataConfig
 from icone.data.background import FOREGROUND, Content, find_content
 from icone.data.formats.base import Header
 from icone.data.formats.lazy import LazyImage
-from icone.data.formats.registry import ARRAY_FORMATS, FORMATS, quiet_readers, suffix_of
+from icone.data.formats.registry import FORMATS, quiet_readers
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.memory import check_fits
+from icone.data.sources.array_file import path_and_key
 from icone.data.sources.base import Counted, Sample, Source, uncounted
 from icone.data.sources.found_files import FoundSample, Patterns, find_sample, find_samples
 from icone.errors import InputError, one_line
-from icone.validation import user_path
 
 PER_TILE = 400
 """Bytes that this package keeps about every tile: its id, its place, its digest."""
@@ -201,10 +201,7 @@ def open_tiles(data: Any, config: DataConfig) -> TilesSource:
         raise InputError(
             f"--tiles is for files, got a {type(data).__name__}: save it as .npy or .zarr and give the path"
         )
-    spec = os.fspath(data)
-    file, _, key = spec.partition(":/")
-    key = key if suffix_of(file) in ARRAY_FORMATS else ""
-    path = user_path(file if key else spec)
+    path, key = path_and_key(os.fspath(data))
     found = _find(path, config)
     images = []
     for name, sample in found.items():
