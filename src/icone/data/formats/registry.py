@@ -20,6 +20,7 @@ from icone.data.formats.pillow import IMAGE
 from icone.data.formats.tiff import TIFF
 from icone.data.formats.zarr import ZARR
 from icone.errors import InputError
+from icone.validation import user_path
 
 BUILT_IN = (IMAGE, TIFF, NPY, NPZ, NIFTI, DICOM, ZARR, ITK, HDF5)
 
@@ -102,3 +103,15 @@ def quiet_readers() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def path_and_key(spec: str) -> tuple[Path, str]:
+    """A path, and the place within a file of arrays where one is named.
+
+    >>> path, key = path_and_key("scans.h5:/day/images")
+    >>> path.as_posix(), key
+    ('scans.h5', 'day/images')
+    """
+    file, _, key = spec.partition(":/")
+    key = key if suffix_of(file) in ARRAY_FORMATS else ""
+    return user_path(file if key else spec), key

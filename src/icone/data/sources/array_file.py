@@ -15,7 +15,7 @@ import numpy as np
 
 from icone.data.formats.base import ArrayFile, Header
 from icone.data.formats.npy import pick_key
-from icone.data.formats.registry import ARRAY_FORMATS, suffix_of
+from icone.data.formats.registry import ARRAY_FORMATS
 from icone.data.identity import DigestMemory, content_digest, stamp_files
 from icone.data.memory import check_fits
 from icone.data.sources.base import Array, Counted, Sample, Source, checked, uncounted
@@ -24,7 +24,7 @@ from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
 from icone.errors import InputError, one_line, printable
 from icone.terminal import counted
-from icone.validation import meant_path, user_path
+from icone.validation import meant_path
 
 SUFFIXES = ARRAY_FORMATS
 LABEL_KEYS = ("labels", "label", "y")
@@ -35,18 +35,6 @@ CHUNK = 2**22
 CHUNK_ROWS = 1024
 PER_SAMPLE = 200
 """Bytes that this package keeps about every sample: its id, its place in tables, its label."""
-
-
-def path_and_key(spec: str) -> tuple[Path, str]:
-    """A path, and the place within a file of arrays where one is named.
-
-    >>> path, key = path_and_key("scans.h5:/day/images")
-    >>> path.as_posix(), key
-    ('scans.h5', 'day/images')
-    """
-    file, _, key = spec.partition(":/")
-    key = key if suffix_of(file) in ARRAY_FORMATS else ""
-    return user_path(file if key else spec), key
 
 
 def _whole_note(shape: tuple[int, ...]) -> list[str]:

@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from icone.config import DataConfig, is_object
-from icone.data.formats.registry import FORMATS, suffix_of
-from icone.data.sources.array_file import SUFFIXES, ArraySource, path_and_key
+from icone.data.formats.registry import FORMATS, path_and_key, suffix_of
+from icone.data.sources.array_file import SUFFIXES, ArraySource
 from icone.data.sources.base import Source
 from icone.data.sources.channel_files import ChannelFilesSource
 from icone.data.sources.dataframe import open_csv, open_frame

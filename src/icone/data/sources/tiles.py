@@ -16,11 +16,10 @@ from icone.config import DataConfig
 from icone.data.background import FOREGROUND, Content, find_content
 from icone.data.formats.base import Header
 from icone.data.formats.lazy import LazyImage
-from icone.data.formats.registry import FORMATS, quiet_readers
+from icone.data.formats.registry import FORMATS, path_and_key, quiet_readers
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.memory import check_fits
-from icone.data.sources.array_file import path_and_key
 from icone.data.sources.base import Counted, Sample, Source, uncounted
 from icone.data.sources.found_files import FoundSample, Patterns, find_sample, find_samples
 from icone.errors import InputError, one_line
