@@ -245,7 +245,7 @@ class TrainingConfig:
     """By what the learning rate falls from a layer of the encoder to the one before it (default: 0.75 with --weights,
     else 1)."""
     warmup: float | None = None
-    """Share of the steps over which the learning rate rises from zero (default: 0.05 with --weights, else 0)."""
+    """Share of the steps over which the learning rate rises from zero (default: 0.05; with --recipe paper 0)."""
     clip_gradient: float | None = None
     """Largest norm of the whole gradient (default: the method's own, which is none for IConE)."""
     accumulate: int = 1

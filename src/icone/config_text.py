@@ -12,6 +12,7 @@ from typing import Any
 from icone.config import DataConfig, PretrainConfig, RuntimeConfig, is_object
 from icone.errors import InputError, printable
 from icone.process import EXTENSIONS
+from icone.recipe import WARMUP, continued_settings
 
 
 def to_json(config: PretrainConfig) -> dict[str, Any]:
@@ -38,16 +39,21 @@ def from_json(plain: dict[str, Any]) -> PretrainConfig:
 def to_command(config: PretrainConfig, out: Path | None = None) -> list[str]:
     """The words of the command line that train this configuration into `out`: the settings that are not defaults.
 
-    The batch size is always said, because its default follows the data.
+    The batch size is always said, because its default follows the data. A run that was trained before there was a
+    default warm-up says that it had none.
 
     >>> from icone.config import ImageViews
-    >>> to_command(PretrainConfig(source="scans", epochs=10, image_views=ImageViews(blur=0.0)))
+    >>> to_command(PretrainConfig(source="scans", epochs=10, warmup=0.05, image_views=ImageViews(blur=0.0)))
     ['icone', 'pretrain', 'scans', '--batch-size', '1', '--epochs', '10', '--image-views.blur', '0.0']
     >>> to_command(PretrainConfig(source="scans"), Path("runs/again"))
-    ['icone', 'pretrain', 'scans', '--batch-size', '1', '--out', 'runs/again']
+    ['icone', 'pretrain', 'scans', '--batch-size', '1', '--warmup', '0.0', '--out', 'runs/again']
     """
     extensions = [word for name in EXTENSIONS for word in ("--import", name)]
-    flags = setting_words(config, PretrainConfig(source=config.source, batch_size=config.batch_size))
+    usual = PretrainConfig(source=config.source, batch_size=config.batch_size)
+    if config.recipe != "paper":
+        had = continued_settings(config.weights is not None, None, config.warmup).warmup
+        config, usual = dataclasses.replace(config, warmup=had), dataclasses.replace(usual, warmup=WARMUP)
+    flags = setting_words(config, usual)
     flags = ["--batch-size", str(config.batch_size), *flags]
     folder = [] if out is None else ["--out", out.as_posix()]
     return ["icone", "pretrain", config.source, *flags, *extensions, *folder]

@@ -66,8 +66,10 @@ LAYER_DECAY = 0.75
 layers are the most general. The value with which BEiT (Bao et al. 2021, arXiv:2106.08254) and MAE (He et al. 2021,
 arXiv:2111.06377) fine-tune."""
 WARMUP = 0.05
-"""With --weights: share of all steps over which the learning rate rises to its start, so that a new head does not pull
-the encoder far before it is of use (Gupta et al. 2023, arXiv:2308.04014, on warming up anew)."""
+"""Share of all steps over which the learning rate rises to its start. The first gradients all point the same way, and
+Adam makes whole steps of them: at batch size 1 they moved all features together, four times as far as at 16, and most
+directions that tell samples apart were lost within an epoch (docs/decisions/warm-up.md). With --weights it also keeps
+a new head from pulling the encoder far before it is of use (Gupta et al. 2023, arXiv:2308.04014)."""
 
 FINETUNE_EPOCHS, FINETUNE_STEPS = 50, 1000
 """Most epochs of fine-tuning, and the steps that they have at least, where the user says nothing. With 30 labels an

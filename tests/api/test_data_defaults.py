@@ -1,33 +1,40 @@
-"""Network and batch size that follow the data: what they are, where they are decided, and that runs keep them."""
+"""Defaults that are decided when a run begins: what they are, where they are decided, and that runs keep them."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from safetensors.torch import load_file
 from sklearn.base import clone
 
 import icone
-from icone.api.data_defaults import with_data_defaults
+from icone.api.data_defaults import with_data_defaults, with_default_warmup, with_defaults_of_before
 from icone.api.pretrain import pretrain_many
 from icone.cli import main
 from icone.config import PretrainConfig
+from icone.config_text import to_command
 from icone.encoders import build_encoder
 from icone.encoders.nf_resnet3d import NFVolumeResNet
 from icone.encoders.resnet3d import VolumeResNet
 from icone.errors import InputError
 from icone.methods import IConE, Setting
+from icone.paper import Grid, Options
 from icone.paper.execute import ExecutionSettings, execute_one
 from icone.paper.spec import RunSpec
-from icone.recipe import VOLUME_ENCODER
+from icone.recipe import VOLUME_ENCODER, WARMUP
 from icone.run import Run
+from icone.training.step import TrainStep
+from icone.views import PlainViews
 
 SMALL: dict[str, Any] = {"width": 0.125, "epochs": 1, "probe_every": 0, "device": "cpu"}
 VOLUMES = "synthetic:shapes@16x6"
@@ -237,3 +244,77 @@ def test_the_scikit_learn_class_has_it_too(tmp_path: Path) -> None:
     embedder = clone(icone.Embedder(encoder="test_resnet", epochs=1, size=32, device="cpu", settings=settings))
     assert embedder.get_params()["batch_size"] is None
     assert embedder.fit(images).config_.batch_size == 16
+
+
+def without_warmup(run: Run) -> None:
+    """Let the configuration of a run say nothing of a warm-up, as one of before does."""
+    file = run.folder / "config.json"
+    record = json.loads(file.read_text())
+    record["config"]["warmup"] = None
+    file.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("settings", "warmup"),
+    [({}, WARMUP), ({"warmup": 0.0}, 0.0), ({"warmup": 0.2}, 0.2), ({"recipe": "paper"}, None)],
+)
+def test_a_new_run_warms_up_and_says_so(settings: dict[str, Any], warmup: float | None, tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {"source": "synthetic:cells@32x40", "batch_size": 8, **IMAGES, **settings}
+    run = icone.pretrain(**chosen, out=tmp_path / "run")
+    (again,) = pretrain_many([PretrainConfig(**chosen)], [tmp_path / "many"])
+    assert run.config.warmup == again.config.warmup == warmup
+
+
+def test_the_first_steps_are_short_and_a_run_of_few_steps_has_no_warm_up() -> None:
+    """40 steps of which two warm up: the second has half of the rate. Of 19 steps none would be left of it."""
+    encoder = build_encoder("test_resnet", spatial_dims=2, in_channels=3, size=32)
+    method = IConE(encoder, Setting(num_instances=4, batch_size=1), hidden=8)
+    config = with_default_warmup(PretrainConfig(source="x"))
+
+    def rates(steps: int) -> list[float]:
+        step = TrainStep(method, PlainViews(), config, steps, torch.device("cpu"))
+        found = []
+        for count in range(3):
+            step.count.fill_(count)
+            step.schedule()
+            found.append(step.optimizer.param_groups[0]["lr"].item() / step.lr)
+        return found
+
+    def cosine(progress: float) -> float:
+        return 0.5 * (1 + math.cos(math.pi * progress))
+
+    assert rates(40) == pytest.approx([0, cosine(1 / 40) / 2, cosine(2 / 40)])
+    assert rates(19) == pytest.approx([1, cosine(1 / 19), cosine(2 / 19)])
+
+
+def test_a_run_of_before_goes_on_without_warm_up(tmp_path: Path) -> None:
+    """Its configuration says nothing; so do those of the runs of a sweep that were stored before there was one."""
+    source = "synthetic:cells@32x40"
+    run = icone.pretrain(source, out=tmp_path / "run", **IMAGES, batch_size=4)
+    now = run.config
+    assert "--warmup" not in to_command(now)
+    without_warmup(run)
+    before = Run(run.folder).config
+    assert with_defaults_of_before(PretrainConfig(source=source), before).warmup is None
+    assert with_defaults_of_before(PretrainConfig(source=source), now).warmup == WARMUP
+    command = to_command(before)
+    assert command[command.index("--warmup") + 1] == "0.0"
+
+
+def test_sweeps_train_what_their_keys_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = Grid(datasets=("synthetic:cells@32x40",), settings={"encoder": "test_resnet", "epochs": 1})
+    (cell,) = grid(Options())
+    (printed,) = grid(Options(recipe="paper"))
+    assert (cell.spec.config.warmup, printed.spec.config.warmup) == (WARMUP, None)
+    before = dataclasses.replace(cell.spec, config=dataclasses.replace(cell.spec.config, warmup=None))
+    assert before.key != cell.spec.key
+    trained: list[float | None] = []
+
+    def train(**settings: Any) -> None:
+        trained.append(settings["warmup"])
+        raise InputError("enough")
+
+    monkeypatch.setattr("icone.paper.execute.pretrain", train)
+    for spec in (cell.spec, before, printed.spec):
+        execute_one(spec, tmp_path / spec.key, ExecutionSettings())
+    assert trained == [WARMUP, 0.0, None]

@@ -1,4 +1,4 @@
-"""Defaults that follow the data: decided once, when a run begins, and then part of its configuration."""
+"""Defaults that are decided once, when a run begins, and then are part of its configuration; some follow the data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from icone.config import EncoderConfig, PretrainConfig
 from icone.encoders.registry import PAPER_NAMES
 from icone.methods import Method
 from icone.nn.ranks import Ranks
-from icone.recipe import BASE_LR, IMAGE_BATCH, VOLUME_ENCODER
+from icone.recipe import BASE_LR, IMAGE_BATCH, VOLUME_ENCODER, WARMUP
 from icone.training.distributed import check_batch_size
 
 HIGH_RATE = 30.0
@@ -27,7 +27,8 @@ def with_data_defaults(
     built: Method | None = None,
     ranks: Ranks | None = None,
 ) -> PretrainConfig:
-    """The configuration of a new run on so many samples, with the network and the batch size that its data decides.
+    """The configuration of a new run on so many samples, with its warm-up, and what its data decides: the network and
+    the batch size.
 
     A method that is `built` has a batch size of its own. Each of several processes takes a sample at least.
 
@@ -37,7 +38,7 @@ def with_data_defaults(
     >>> decided(2), decided(3)
     (('auto', 16), ('nf_resnet18_3d', 1))
     """
-    config = with_default_network(config, spatial_dims)
+    config = with_default_warmup(with_default_network(config, spatial_dims))
     if choice == "given":
         return config
     of_data = AUTO_BATCH if choice == "by plan" else IMAGE_BATCH if spatial_dims == 2 else 1
@@ -85,6 +86,28 @@ def with_default_network(config: PretrainConfig, spatial_dims: int) -> PretrainC
     if spatial_dims != 3 or not is_open or config.recipe == "paper":
         return config
     return dataclasses.replace(config, encoder=VOLUME_ENCODER)
+
+
+def with_default_warmup(config: PretrainConfig) -> PretrainConfig:
+    """The configuration of a new run, with the recipe's warm-up where `--warmup` is not given.
+
+    A stored configuration without one means none, or the recipe's with `--weights`, as it always did.
+
+    >>> with_default_warmup(PretrainConfig(source="scans")).warmup
+    0.05
+    >>> with_default_warmup(PretrainConfig(source="scans", recipe="paper")).warmup is None
+    True
+    """
+    if config.warmup is not None or config.recipe == "paper":
+        return config
+    return dataclasses.replace(config, warmup=WARMUP)
+
+
+def with_defaults_of_before(config: PretrainConfig, before: PretrainConfig) -> PretrainConfig:
+    """The configuration of a run that goes on: the network and the warm-up are what they were when the run began,
+    where nothing else is given."""
+    config = with_network_of_before(config, before)
+    return dataclasses.replace(config, warmup=before.warmup) if config.warmup is None else config
 
 
 def with_network_of_before(config: PretrainConfig, before: PretrainConfig) -> PretrainConfig:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from icone.api.data_defaults import BatchChoice, with_batch_of_before, with_network_of_before
+from icone.api.data_defaults import BatchChoice, with_batch_of_before, with_defaults_of_before
 from icone.api.run_labels import check_same_labels, differences_but_place, way_to_labels
 from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
@@ -154,9 +154,9 @@ def check_outside_data(run: Run, config: PretrainConfig) -> None:
 
 
 def as_it_began(book: StateBook, config: PretrainConfig, choice: BatchChoice) -> PretrainConfig:
-    """The configuration with the network and the batch size that were chosen when the run began."""
+    """The configuration with the network, the batch size and the warm-up that were chosen when the run began."""
     before = from_json(book.config)
-    return with_network_of_before(with_batch_of_before(config, before, choice), before)
+    return with_defaults_of_before(with_batch_of_before(config, before, choice), before)
 
 
 def check_samples_left(book: StateBook, config: PretrainConfig, samples: int) -> None:

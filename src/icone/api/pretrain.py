@@ -22,7 +22,7 @@ from icone.api.data_defaults import (
     check_batches,
     high_rate,
     with_data_defaults,
-    with_network_of_before,
+    with_defaults_of_before,
 )
 from icone.api.going_on import (
     GoingOn,
@@ -197,7 +197,7 @@ def pretrain_many(
         runs_given = counted(len(configs), "run")
         raise InputError(f"several processes share one run, and {runs_given} were given: train each by itself")
     runs = [Run(out) for out in outs]
-    configs = [_known_network(config, run) for config, run in zip(configs, runs, strict=True)]
+    configs = [_known_defaults(config, run) for config, run in zip(configs, runs, strict=True)]
     there = next((run.config for run in runs if run.exists()), None)
     if choice == "by data" and there is not None:
         configs = [dataclasses.replace(config, batch_size=there.batch_size) for config in configs]
@@ -245,10 +245,10 @@ def pretrain_many(
     return runs
 
 
-def _known_network(config: PretrainConfig, run: Run) -> PretrainConfig:
-    """The configuration with the network that its weights or its own beginning have decided."""
+def _known_defaults(config: PretrainConfig, run: Run) -> PretrainConfig:
+    """The configuration with the network and the warm-up that its weights or its own beginning have decided."""
     config = with_network_of_weights(config, run)
-    return with_network_of_before(config, run.config) if run.exists() else config
+    return with_defaults_of_before(config, run.config) if run.exists() else config
 
 
 def _train_together(

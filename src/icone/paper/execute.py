@@ -234,8 +234,15 @@ def _placed(spec: RunSpec, setting: ExecutionSettings) -> PretrainConfig:
         snapshots=tuple(epoch + 1 for epoch in spec.trace),
         probe_every=0,  # the sweep measures at the end
         encoder="paper" if spec.config.encoder == "auto" else spec.config.encoder,
+        warmup=_warmup(spec.config),
     )
     return on_this_node(config, setting.node_cache, spec.found_contents())
+
+
+def _warmup(config: PretrainConfig) -> float | None:
+    """The warm-up of a run: none where its configuration says nothing, so that its key means what it always did."""
+    without = config.warmup is None and config.weights is None and config.recipe != "paper"
+    return 0.0 if without else config.warmup
 
 
 class _Peak:

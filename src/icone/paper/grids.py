@@ -15,6 +15,7 @@ from icone.methods import METHODS, method_class, method_options, option_texts
 from icone.paper.datasets import PaperDataset, datasets, find_dataset
 from icone.paper.options import Options
 from icone.paper.spec import Cell, RunSpec
+from icone.recipe import WARMUP
 
 Number = TypeVar("Number", int, float)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -102,6 +103,7 @@ def make_cell(
         "epochs": given(options.epochs, 1 if options.smoke else 100),
         "lr": given(options.lr, 1e-4),
         "recipe": options.recipe,
+        "warmup": None if options.recipe == "paper" else WARMUP,
         "views": given(options.views, 2),
         "precision": options.precision,
         "channels": options.channels if data.dims == 2 else "auto",

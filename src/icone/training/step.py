@@ -109,7 +109,8 @@ class TrainStep:
         self.config = config
         self.total_steps = total_steps
         continued = continued_settings(config.weights is not None, config.layer_decay, config.warmup, config.recipe)
-        self.warmup = continued.warmup
+        self.warmup = continued.warmup if continued.warmup * total_steps >= 1 else 0.0
+        """Of less than one step nothing is left but a first step of length zero."""
         self.optimizer = build_optimizer(method, config, device, continued)
         self.rates = learning_rates(self.optimizer)
         self.lr = adamw_settings(config.lr, config.batch_size * config.accumulate, config.recipe).lr

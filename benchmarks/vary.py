@@ -1,0 +1,119 @@
+"""What a setting gives: runs that differ in it alone, on five real sets with small networks.
+
+    python benchmarks/vary.py warmup=0,0.05,0.1 --data DIR --store runs/vary              # hours on two cores
+    python benchmarks/vary.py center_weight=0,10 --data DIR --store runs/vary --sets bloodcells/images
+    python benchmarks/vary.py freeze_patch_embed=false,true lr=1e-4,3e-4 --data DIR --store runs/vary \
+        --encoder vit_small_patch16 --sets caltech20
+    python benchmarks/vary.py warmup=0,0.05 --smoke --store runs/vary-smoke                # generated images, a minute
+
+Settings are those of `icone.pretrain`, or options of the method; several are combined. Probes are tested on a held-out
+fifth, those of MedMNIST on the official test split. Run again, it redoes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from icone.paper import Experiment, Grid, Options, run_experiment, show_experiment
+from icone.paper.spec import Cell
+from icone.process import configure_process
+
+IMAGES: dict[str, Any] = {"encoder": "test_vit", "size": 64, "lr": 1e-3, "epochs": 20}
+SETS: dict[str, dict[str, Any]] = {
+    "bloodcells/images": {**IMAGES, "labels": "bloodcells/labels.csv"},
+    "caltech20": IMAGES,
+    "breastmnist_128_rebuilt.npz": IMAGES,
+    "pneumoniamnist@28": {**IMAGES, "size": 32, "subset": 600},
+    "adrenalmnist3d@28": {"encoder": "nf_resnet10_3d", "width": 0.25, "size": 28, "lr": 1e-4, "epochs": 10},
+}
+"""Folders and files of --data, and MedMNIST sets in its folder medmnist, with their settings."""
+GENERATED = {"synthetic:cells@32x60": {**IMAGES, "size": 32, "epochs": 1}}
+
+
+def parse(text: str) -> tuple[str, list[Any]]:
+    """The name of a setting and its values.
+
+    >>> parse("warmup=0,0.05"), parse("freeze_patch_embed=false,true")
+    (('warmup', [0, 0.05]), ('freeze_patch_embed', [False, True]))
+    """
+    name, _, values = text.partition("=")
+    if not values:
+        raise SystemExit(f"write a setting and its values as NAME=VALUE,VALUE, got {text!r}")
+    return name, [_value(value) for value in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def study(name: str, settings: dict[str, Any], data: Path, vary: dict[str, list[Any]]) -> Experiment:
+    """The experiment on one set."""
+    settings, is_medmnist = dict(settings), "@28" in name
+    labels = data / settings.pop("labels") if "labels" in settings else None
+    settings = {key: value for key, value in settings.items() if key not in vary}
+
+    def grid(options: Options) -> list[Cell]:
+        options = dataclasses.replace(options, labels=labels, official_test=is_medmnist)
+        source = name if "@" in name else str(data / name)
+        return Grid(datasets=(source,), settings=settings, vary=vary)(options)
+
+    where = name.split("/")[0].split("@")[0].split(".")[0].replace(":", "-")
+    return Experiment(name="-".join(["vary", where, *vary]), grid=grid)
+
+
+def main(
+    vary: Annotated[tuple[str, ...], tyro.conf.Positional],
+    store: Path,
+    data: Path = Path("data"),
+    sets: tuple[str, ...] = tuple(SETS),
+    methods: tuple[str, ...] = ("icone",),
+    batch_sizes: tuple[int, ...] = (1, 16),
+    seeds: int = 3,
+    encoder: str | None = None,
+    lr: float | None = None,
+    epochs: int | None = None,
+    workers: int = 2,
+    max_minutes: float | None = None,
+    smoke: bool = False,
+) -> None:
+    """Run what is missing, and print the tables.
+
+    Args:
+        vary: NAME=VALUE,VALUE: a setting and the values that are compared.
+        store: folder of the runs.
+        data: folder that holds the data.
+        sets: which of them.
+        methods: which methods.
+        batch_sizes: samples of a step.
+        seeds: seeds of every setting.
+        encoder: another network.
+        lr: another learning rate.
+        epochs: other epochs.
+        workers: runs beside each other.
+        max_minutes: save and stop after this time; the same call goes on.
+        smoke: a tiny network on generated images, for one epoch.
+    """
+    configure_process()
+    varied = dict(map(parse, vary))
+    chosen = GENERATED if smoke else {name: SETS[name] for name in sets}
+    others = {name: value for name, value in {"lr": lr, "encoder": encoder, "epochs": epochs}.items() if value}
+    options = Options(
+        data_root=data / "medmnist", seeds=1 if smoke else seeds, batch_sizes=batch_sizes, methods=methods
+    )
+    studies = [study(name, {**settings, **others}, data, varied) for name, settings in chosen.items()]
+    for one in studies:
+        run_experiment(one, store=store, options=options, workers=workers, max_minutes=max_minutes)
+    for one in studies:
+        show_experiment(one, store=store, options=options)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
