@@ -7,20 +7,24 @@
     python benchmarks/vary.py warmup=0,0.05 --smoke --store runs/vary-smoke                # generated images, a minute
 
 Settings are those of `icone.pretrain`, or options of the method; several are combined. Probes are tested on a held-out
-fifth, those of MedMNIST on the official test split. Run again, it redoes nothing.
+fifth, those of MedMNIST on the official test split. Run again, it redoes nothing. --out FILE.csv keeps the runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import tyro
 
 from icone.paper import Experiment, Grid, Options, run_experiment, show_experiment
+from icone.paper.results import TESTED
 from icone.paper.spec import Cell
+from icone.paper.store import Store
 from icone.process import configure_process
 
 IMAGES: dict[str, Any] = {"encoder": "test_vit", "size": 64, "lr": 1e-3, "epochs": 20}
@@ -69,6 +73,23 @@ def study(name: str, settings: dict[str, Any], data: Path, vary: dict[str, list[
     return Experiment(name="-".join(["vary", where, *vary]), grid=grid)
 
 
+def runs_of(cells: Sequence[Cell], names: Iterable[str], store: Store) -> pd.DataFrame:
+    """What was measured, a line for each run, with the settings `names` that are compared."""
+    results = store.results()
+    metrics = results[results["epoch"].isna()].pivot(index="run", columns="metric", values="value")
+    tested = results.drop_duplicates("run").set_index("run")[["device", *TESTED]]
+    lines = []
+    for cell in cells:
+        c, key = cell.spec.config, cell.spec.key
+        chosen = dict(part.rsplit(" ", 1) for part in cell.labels["variant"].split(", "))
+        usual = ("encoder", "method", "epochs", "lr", "batch_size", "seed")
+        about = {"dataset": cell.labels["dataset"], **{name: getattr(c, name) for name in usual}}
+        about |= {name: chosen[name] for name in names}
+        if key in metrics.index:
+            lines.append({**about, **metrics.loc[key].dropna().to_dict(), **tested.loc[key].to_dict()})
+    return pd.DataFrame(lines)
+
+
 def main(
     vary: Annotated[tuple[str, ...], tyro.conf.Positional],
     store: Path,
@@ -80,6 +101,7 @@ def main(
     encoder: str | None = None,
     lr: float | None = None,
     epochs: int | None = None,
+    out: Path | None = None,
     workers: int = 2,
     max_minutes: float | None = None,
     smoke: bool = False,
@@ -97,6 +119,7 @@ def main(
         encoder: another network.
         lr: another learning rate.
         epochs: other epochs.
+        out: CSV file for the runs.
         workers: runs beside each other.
         max_minutes: save and stop after this time; the same call goes on.
         smoke: a tiny network on generated images, for one epoch.
@@ -113,6 +136,9 @@ def main(
         run_experiment(one, store=store, options=options, workers=workers, max_minutes=max_minutes)
     for one in studies:
         show_experiment(one, store=store, options=options)
+    if out is not None:
+        found = Store(store)
+        pd.concat([runs_of(one.grid(options), varied, found) for one in studies]).to_csv(out, index=False)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,11 +17,14 @@ from torch import nn
 
 import alarm
 import continued
+import cpu_steps
+import early_features
 import evidence
 import probe
+import vary
 from icone.encoders import build_encoder
 from icone.methods import METHODS
-from icone.paper import Experiment, import_runs, run_experiment
+from icone.paper import Experiment, Options, import_runs, run_experiment
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.store import Store
 from step import (
@@ -202,6 +206,44 @@ def test_evidence_runs_what_is_left_and_keeps_what_was_imported(
         evidence.main(tmp_path / "store", smoke=True, workers=1, show=left == "2")
         assert capsys.readouterr().out.splitlines()[-2].split("│")[3:5] == [" 2    ", f" {left}    "]
     assert len(list((tmp_path / "store" / "outcomes").iterdir())) == 2
+
+
+def test_a_study_varies_its_settings_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = vary.GENERATED
+    chosen = dict(map(vary.parse, ["warmup=0,0.05", "lr=1e-3"]))
+    cells = vary.study(name, vary.GENERATED[name], tmp_path, chosen).grid(Options(batch_sizes=(1, 16)))
+    configs = [cell.spec.config for cell in cells]
+    assert [(c.warmup, c.lr, c.batch_size) for c in configs] == [
+        (warmup, 1e-3, batch_size) for batch_size in (1, 16) for warmup in (0, 0.05)
+    ]
+    assert len({dataclasses.replace(c, warmup=None, batch_size=1) for c in configs}) == 1
+    with pytest.raises(SystemExit, match="NAME=VALUE,VALUE, got 'warmup'"):
+        vary.parse("warmup")
+    monkeypatch.setattr(vary, "run_experiment", registered_for_once(monkeypatch))
+    vary.main(("warmup=0,0.05",), tmp_path / "store", smoke=True, batch_sizes=(16,), workers=1,
+              out=tmp_path / "runs.csv")  # fmt: skip
+    kept = pd.read_csv(tmp_path / "runs.csv")
+    assert kept["warmup"].tolist() == [0, 0.05]
+    assert kept["linear_probe"].between(0, 1).all()
+    assert len(list((tmp_path / "store" / "outcomes").iterdir())) == 2
+    assert "IConE, warmup 0.05" in capsys.readouterr().out
+
+
+def test_the_first_samples_are_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    early_features.main(smoke=True)
+    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[2:]]
+    found = {(warmup.strip(), b.strip(), n.strip()): float(rank) for warmup, b, n, rank, *_ in rows}
+    assert len({found[warmup, b, "0"] for warmup in ("0", "0.05") for b in ("1", "16")}) == 1  # untrained
+    assert all(found["0", b, "32"] < 0.8 * found["0.05", b, "32"] for b in ("1", "16"))
+
+
+def test_steps_on_a_cpu_are_timed_at_two_batch_sizes(tmp_path: Path) -> None:
+    cpu_steps.main(tmp_path / "steps.json", smoke=True)
+    few, many = json.loads((tmp_path / "steps.json").read_text())["rows"]
+    assert (few["batch_views"], many["batch_views"]) == (2, 32)
+    assert 0 < few["step_ms"] < many["step_ms"]
 
 
 def test_questions_of_evidence_are_asked_once_and_name_methods_that_exist_there() -> None:

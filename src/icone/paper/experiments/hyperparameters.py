@@ -12,6 +12,7 @@ from icone.methods import METHODS, chosen_options
 from icone.nn.batchnorm import REFERENCE_SAMPLES
 from icone.paper.experiments.base import Experiment, Presentation, Scene
 from icone.paper.tables import PaperTable, read_printed
+from icone.recipe import WARMUP
 
 
 def _present(scene: Scene) -> Presentation:
@@ -24,7 +25,7 @@ def _present(scene: Scene) -> Presentation:
         "optimizer": "AdamW",
         "learning rate": default.lr if printed_recipe else f"{default.lr} · √(B/{REFERENCE_SAMPLES})",
         "weight decay": default.weight_decay,
-        "schedule": default.schedule,
+        "schedule": default.schedule if printed_recipe else f"{default.schedule}, warm-up over {WARMUP:.0%}",
         "epochs": default.epochs,
         "views": default.views,
         "anchor initialisation": start if printed_recipe else f"untrained embeddings, as long as {start}",
