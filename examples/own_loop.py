@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import icone
 from icone.nn import convert_batch_norm, plain_state_dict
-from icone.recipe import ANCHOR_STD, HEAD_SAMPLES, VIEW_WEIGHT, initial_scale, parameter_groups
+from icone.recipe import ANCHOR_STD, HEAD_SAMPLES, VIEW_WEIGHT, initial_scale, parameter_groups, rate_share
 
 
 class Blobs(Dataset[tuple[Tensor, int]]):
@@ -57,7 +57,8 @@ def main(epochs: int = 20, count: int = 60, batch_size: int = 1, lr: float = 1e-
     loss = icone.IConELoss(len(data), dim=16, view_weight=VIEW_WEIGHT, init_std=ANCHOR_STD * initial_scale(lr))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, head, loss, batch_size=batch_size, lr=lr))
     loader = DataLoader(data, batch_size, shuffle=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader))
+    steps = epochs * len(loader)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_share(step / steps))
     with torch.no_grad():  # the anchors start where the untrained network puts their samples
         for _ in range(2):  # the first pass gives BatchNorm its statistics
             embeddings = head(encoder(data.images))

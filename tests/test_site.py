@@ -89,7 +89,11 @@ def test_a_loop_of_your_own() -> None:
     exec(shortest, names)
     assert names["loss"].anchors.weight.grad.abs().sum(dim=1).min() > 0
     exec(recipe, names)
-    assert [group["lr"] for group in names["optimizer"].param_groups] == [1e-4 / 4, 1e-4 / 4]  # by the root of 1/16
+    groups = names["optimizer"].param_groups
+    assert [group["initial_lr"] for group in groups] == [1e-4 / 4, 1e-4 / 4]  # by the root of 1/16
+    assert [group["lr"] for group in groups] == [0, 0]
+    share = names["schedule"].lr_lambdas[0]
+    assert [share(step) for step in (50, 1000, 2000)] == pytest.approx([0.5, 0.5, 0], abs=0.002)
 
 
 def test_an_augmentation_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

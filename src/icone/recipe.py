@@ -161,6 +161,18 @@ def continued_settings(
     return ContinuedSettings(usual.lr_scale, decay, usual.warmup if warmup is None else warmup)
 
 
+def rate_share(progress: float) -> float:
+    """Share of the learning rate at this point of a training, from 0 to 1: a warm-up, then a cosine to zero.
+
+    For a training loop of your own:
+    `torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_share(step / steps))`.
+
+    >>> [round(rate_share(progress), 3) for progress in (0.0, 0.025, 0.05, 0.5, 1.0)]
+    [0.0, 0.499, 0.994, 0.5, 0.0]
+    """
+    return min(progress / WARMUP, 1.0) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
 def initial_scale(lr: float, recipe: Recipe = "icone") -> float:
     """By what initial anchors are multiplied: a step of Adam has the length lr, and should turn them as far at any."""
     return 1.0 if recipe == "paper" else lr / BASE_LR
