@@ -2,10 +2,12 @@
 
     python benchmarks/evidence.py --data DIR --store runs/evidence --show             # what is done and what is left
     python benchmarks/evidence.py --data DIR --store runs/evidence --max-minutes 9    # the next runs; again, it goes on
-    icone paper import benchmarks/results/evidence.zip --store runs/evidence          # the runs of before
+    icone paper import benchmarks/results/evidence.zip --store runs/evidence          # the runs that are done
 
-Three seeds, the default recipe, as in docs/results.md. DIR holds the folders caltech20, bloodcells and medmnist, and
-breastmnist_128_rebuilt.npz. Large batches are trained first, which take the least time, then the questions in order.
+Three seeds, the default recipe. Runs of before there was a warm-up, as those of docs/results.md are, are asked for with
+--no-warmup; with both, the same questions tell what the warm-up gives after a hundred epochs. DIR holds the folders
+caltech20, bloodcells and medmnist, and breastmnist_128_rebuilt.npz. Large batches are trained first, which take the
+least time, then the questions in order.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ class Question:
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Settings in which runs differ from the default, with their values."""
 
-    def cells(self, folder: Path, epochs: int = 100, seeds: int = 3) -> list[Cell]:
-        """The runs."""
+    def cells(self, folder: Path, epochs: int = 100, seeds: int = 3, warmup: bool = True) -> list[Cell]:
+        """The runs; without a warm-up, as before there was one, or with that of the recipe."""
         source = str(folder / self.data) if self.data in (CALTECH, BREAST, BLOOD) else self.data
         options = Options(
             data_root=folder / "medmnist",
@@ -71,7 +73,7 @@ class Question:
         )
         grid = Grid(
             datasets=(source,), methods=self.methods, batch_sizes=self.batch_sizes, seeds=seeds,
-            settings=SETTINGS[self.data], vary=self.vary,
+            settings=SETTINGS[self.data] | ({} if warmup else {"warmup": None}), vary=self.vary,
         )  # fmt: skip
         return grid(options)
 
@@ -130,6 +132,7 @@ def main(
     workers: int = 3,
     questions: tuple[int, ...] = (),
     show: bool = False,
+    warmup: bool = True,
     smoke: bool = False,
 ) -> None:
     """Run what is missing.
@@ -141,14 +144,15 @@ def main(
         workers: processes beside each other; each trains the seeds of a run side by side.
         questions: numbers of those to run, as the table counts them (default: all).
         show: say what is done and what is left, and run nothing.
+        warmup: train with the recipe's warm-up.
         smoke: one question on generated images with a tiny network, for one epoch.
     """
     configure_process()
     console = Console()
-    chosen, settings = dict(enumerate(QUESTIONS, start=1)), dict[str, int]()
+    chosen, settings = dict(enumerate(QUESTIONS, start=1)), dict[str, Any](warmup=warmup)
     if smoke:
         chosen = {1: dataclasses.replace(QUESTIONS[0], data=GENERATED, batch_sizes=(1,))}
-        settings = {"epochs": 1, "seeds": 2}
+        settings |= {"epochs": 1, "seeds": 2}
     if unknown := [number for number in questions if number not in chosen]:
         raise SystemExit(f"--questions are 1 to {len(chosen)}, got {unknown[0]}")
     asked = {number: chosen[number].cells(data, **settings) for number in questions or chosen}

@@ -27,6 +27,7 @@ from icone.methods import METHODS
 from icone.paper import Experiment, Options, import_runs, run_experiment
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.store import Store
+from icone.recipe import WARMUP
 from step import (
     PEERS,
     WARM_UPS,
@@ -201,6 +202,8 @@ def test_evidence_runs_what_is_left_and_keeps_what_was_imported(
     assert counts.added > 0
     assert counts.others == 0  # a new option must not change the names of runs that are done
     generated = dataclasses.replace(evidence.QUESTIONS[0], data=evidence.GENERATED)
+    assert {cell.spec.config.warmup for cell in generated.cells(tmp_path)} == {WARMUP}
+    assert {cell.spec.config.warmup for cell in generated.cells(tmp_path, warmup=False)} == {None}
     assert len(evidence.left_of(generated.cells(tmp_path), store)) == 6  # none of it is there
     for left in ("2", "0", "0"):
         evidence.main(tmp_path / "store", smoke=True, workers=1, show=left == "2")
