@@ -161,13 +161,14 @@ def _metrics(measured: dict[str, Any]) -> Metrics:
     return {name: round(value, 3) for name, value in zip(METRICS, accuracies, strict=True)}
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], digits: int = 1) -> str:
     """Mean ± standard deviation (over n − 1); of one value that value alone.
 
     >>> spread([1.0, 2.0, 3.0]), spread([1.0])
     ('2.0±1.0', '1.0')
     """
-    return f"{np.mean(values):.1f}" + (f"±{np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
+    deviation = f"±{np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{deviation}"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

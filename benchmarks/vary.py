@@ -26,6 +26,7 @@ from icone.paper.results import TESTED
 from icone.paper.spec import Cell
 from icone.paper.store import Store
 from icone.process import configure_process
+from learning import markdown, spread
 
 IMAGES: dict[str, Any] = {"encoder": "test_vit", "size": 64, "lr": 1e-3, "epochs": 20}
 SETS: dict[str, dict[str, Any]] = {
@@ -36,6 +37,8 @@ SETS: dict[str, dict[str, Any]] = {
     "adrenalmnist3d@28": {"encoder": "nf_resnet10_3d", "width": 0.25, "size": 28, "lr": 1e-4, "epochs": 10},
 }
 """Folders and files of --data, and MedMNIST sets in its folder medmnist, with their settings."""
+SHOWN = {"linear_probe": (100, 1), "auroc": (1, 3), "knn_5": (100, 1), "rankme": (1, 0), "recognition": (100, 1)}
+"""Metrics of the table, by what they are multiplied, and their digits."""
 GENERATED = {"synthetic:cells@32x60": {**IMAGES, "size": 32, "epochs": 1}}
 
 
@@ -90,6 +93,15 @@ def runs_of(cells: Sequence[Cell], names: Iterable[str], store: Store) -> pd.Dat
     return pd.DataFrame(lines)
 
 
+def table(runs: pd.DataFrame, names: Sequence[str]) -> str:
+    """A line for every set, batch size and setting in Markdown: means and standard deviations over seeds."""
+    lines = []
+    for of, group in runs.groupby(["dataset", "encoder", "method", "epochs", "batch_size", *names], sort=False):
+        told = [spread((scale * group[name]).tolist(), digits) for name, (scale, digits) in SHOWN.items()]
+        lines.append([*map(str, of), *told, str(len(group))])
+    return markdown(["set", "encoder", "method", "epochs", "B", *names, *SHOWN, "seeds"], lines)
+
+
 def main(
     vary: Annotated[tuple[str, ...], tyro.conf.Positional],
     store: Path,
@@ -119,7 +131,7 @@ def main(
         encoder: another network.
         lr: another learning rate.
         epochs: other epochs.
-        out: CSV file for the runs.
+        out: CSV file for the runs, which are printed as a table in Markdown then.
         workers: runs beside each other.
         max_minutes: save and stop after this time; the same call goes on.
         smoke: a tiny network on generated images, for one epoch.
@@ -138,7 +150,9 @@ def main(
         show_experiment(one, store=store, options=options)
     if out is not None:
         found = Store(store)
-        pd.concat([runs_of(one.grid(options), varied, found) for one in studies]).to_csv(out, index=False)
+        runs = pd.concat([runs_of(one.grid(options), varied, found) for one in studies])
+        runs.to_csv(out, index=False)
+        print(table(runs, list(varied)))
 
 
 if __name__ == "__main__":
