@@ -169,6 +169,20 @@ def test_a_large_file_is_never_decoded_whole(tmp_path: Path, monkeypatch: pytest
     assert all(torch.equal(parts.windows_at(row, every), whole.windows_at(row, every)) for row in (0, 1))
 
 
+def test_large_channels_in_files_of_their_own_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = {(key, name): volume(ord(key) + len(name), (70, 40, 50)) for key in "ab" for name in ("t1", "flair")}
+    for (key, name), array in arrays.items():
+        np.save(tmp_path / f"{key}_{name}.npy", array)
+    monkeypatch.setattr("icone.data.load.LARGE", 1e12)
+    data = crops(tmp_path, channels_from="{id}_{t1,flair}.npy")
+    assert data.preparation.channels == 2
+    for row, key in enumerate("ab"):
+        (found,) = unit_range(data.windows_at(row, np.zeros((1, 3), int)))
+        for channel, name in zip(found.numpy(), ("t1", "flair"), strict=True):
+            expected = arrays[key, name][tuple(map(slice, SIZE))] / 4000
+            np.testing.assert_allclose(channel, expected, atol=1 / 65_535)
+
+
 def test_slabs_have_the_percentiles_of_the_whole_sample() -> None:
     array = np.stack([volume(0, (5, 8, 9)), volume(1, (5, 8, 9)) // 7])
     made = {"spatial_dims": 3, "channels": 2, "size": (4, 4, 4), "fit": "pad", "spacing": None, "dtype": "float32"}
