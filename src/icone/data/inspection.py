@@ -184,7 +184,8 @@ def _look_at_regions(source: Source, keep: int, position: int) -> Facts | Proble
     if min(low) == max(high):
         return Problem(source.ids[position], f"{where} is constant: every value is {low[0]:g}")
     dtype = image.dtype.newbyteorder("=").name
-    return Facts(position, image.shape, dtype, image.millimetres, image.is_colour, low, high, values, image.names)
+    about = (image.shape, dtype, image.millimetres, image.is_colour, low, high)
+    return Facts(position, *about, values, image.names, image.guesses)
 
 
 def _over_regions(image: LazyImage, chosen: Array, where: str) -> tuple[tuple[float, ...], tuple[float, ...], Array]:

@@ -217,6 +217,14 @@ def test_tiles_of_a_tiff_that_is_to_be_turned_say_so(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.read(1).array[0], image[:16, 16:32])
 
 
+def test_tiles_of_a_tiff_with_opacity_say_so(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (32, 48, 4), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", image, photometric="rgb", extrasamples=["unassalpha"])
+    source = open_source(str(tmp_path), DataConfig(tiles=16, background="keep"))
+    assert any("the opacity of the TIFF is channel 4 of its tiles" in note for note in source.notes)
+    np.testing.assert_array_equal(source.read(1).array, np.moveaxis(image[:16, 16:32], -1, 0))
+
+
 def test_what_tiles_cannot_be_made_of_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"save it as \.npy or \.zarr"):
         open_source(VOLUME, DataConfig(tiles=16))

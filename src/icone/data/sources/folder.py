@@ -83,7 +83,8 @@ class FilesSource(Source):
         except Exception:  # decoders raise anything; reading the sample whole says what is wrong
             return None
         is_large = Header(image.shape, image.dtype).nbytes > self.regions_above
-        return image if is_large and image.dtype.kind in "uif" else None
+        is_as_read = image.dtype.kind in "uif" and not image.notes
+        return image if is_large and is_as_read else None
 
     def files(self) -> list[Path]:
         return [file for position in range(len(self)) for file in self._files_of(position)]
