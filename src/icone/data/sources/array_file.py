@@ -64,6 +64,7 @@ class ArraySource(Source):
     or an array of samples and one named `labels`. `key` names the array in a file that holds several.
     """
 
+    is_cacheable: ClassVar[bool] = True
     is_decoded: ClassVar[bool] = False
     one_alone: ClassVar[str] = FIRST_AXIS + "given by its folder, or in Python by a list of its path"
 

@@ -8,6 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from icone.data.formats.axes import spatial_axes
 from icone.data.formats.base import Header
@@ -45,6 +46,8 @@ FIELDS = 2
 
 class FilesSource(Source):
     """Files by id, each one sample; a folder among them is a DICOM series."""
+
+    is_cacheable: ClassVar[bool] = True
 
     def __init__(
         self,

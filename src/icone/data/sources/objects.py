@@ -41,8 +41,6 @@ class ObjectSource(Source):
     cannot open it again: whoever continues the run gives the object again.
     """
 
-    is_cacheable: ClassVar[bool] = False
-
     def _identity(self) -> str:
         return self.name
 
