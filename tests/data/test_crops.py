@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 import zarr
 
@@ -167,6 +169,59 @@ def test_a_large_file_is_never_decoded_whole(tmp_path: Path, monkeypatch: pytest
     assert parts.preparation == whole.preparation
     every = window_starts((70, 40, 50), SIZE)
     assert all(torch.equal(parts.windows_at(row, every), whole.windows_at(row, every)) for row in (0, 1))
+
+
+SLIDE = np.random.default_rng(0).integers(0, 256, (90, 70, 4), dtype=np.uint8)
+SLICES = volume(0, (20, 60, 50))
+ALPHA: dict[str, Any] = {"photometric": "rgb", "extrasamples": ["unassalpha"]}
+STEPS = {"axes": "ZYX", "PhysicalSizeX": 0.2, "PhysicalSizeY": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "has_regions"),
+    [
+        (SLIDE[..., :3], {"photometric": "rgb"}, True),
+        (SLIDE, ALPHA, False),
+        (SLIDE.astype(np.uint16), ALPHA, True),
+        (SLIDE[..., 0], {"extratags": [(274, "H", 1, 6, True)]}, False),
+        (SLIDE[..., 0], {"photometric": "miniswhite"}, True),
+        (SLICES, {}, True),
+        (SLICES, {"ome": True, "metadata": STEPS}, True),
+        (SLICES, {"ome": True, "metadata": STEPS | {"PhysicalSizeZ": 1.0}}, True),
+    ],
+    ids=["colours", "opacity", "16 bit", "turned", "0 is white", "slices", "two steps", "three steps"],
+)
+def test_a_large_tiff_is_the_same_by_regions(
+    array: Array, options: dict[str, Any], has_regions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        tifffile.imwrite(tmp_path / f"{number}.tif", array + number, **options)
+    if "ome" not in options:
+        tifffile.imwrite(tmp_path / "1.tif", SLIDE[:9, :9, 0], append=True)  # of another shape: a second image
+    config: Any = {"crop": 16, "window": (0, 200), "cache": "off"}
+    summary, whole = inspect_data(PretrainConfig(source=str(tmp_path), **config)), crops(tmp_path, **config)
+    monkeypatch.setattr("icone.data.load.LARGE", 1e12)
+    parts = crops(tmp_path, **config)
+    assert inspect_data(PretrainConfig(source=str(tmp_path), **config)) == summary
+    assert any("the first image of a file is read" in note for note in summary[0].notes) == ("ome" not in options)
+    assert [parts.shape(row) for row in (0, 1)] == [whole.shape(row) for row in (0, 1)]
+    every = window_starts(whole.shape(0), whole.preparation.size)
+    assert all(torch.equal(parts.windows_at(row, every), whole.windows_at(row, every)) for row in (0, 1))
+    assert (parts.source.regions(0) is not None) == has_regions
+
+
+def test_large_channels_in_files_of_their_own_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = {(key, name): volume(ord(key) + len(name), (70, 40, 50)) for key in "ab" for name in ("t1", "flair")}
+    for (key, name), array in arrays.items():
+        np.save(tmp_path / f"{key}_{name}.npy", array)
+    monkeypatch.setattr("icone.data.load.LARGE", 1e12)
+    data = crops(tmp_path, channels_from="{id}_{t1,flair}.npy")
+    assert data.preparation.channels == 2
+    for row, key in enumerate("ab"):
+        (found,) = unit_range(data.windows_at(row, np.zeros((1, 3), int)))
+        for channel, name in zip(found.numpy(), ("t1", "flair"), strict=True):
+            expected = arrays[key, name][tuple(map(slice, SIZE))] / 4000
+            np.testing.assert_allclose(channel, expected, atol=1 / 65_535)
 
 
 def test_slabs_have_the_percentiles_of_the_whole_sample() -> None:

@@ -299,6 +299,27 @@ def test_one_member_class_in_a_partition(folder: Path, tmp_path: Path) -> None:
         load(folder, labels=table, test_fraction=0.2)
 
 
+def test_a_subset_that_leaves_one_of_a_class_is_named(folder: Path, tmp_path: Path) -> None:
+    names = open_source(str(folder), DataConfig()).ids
+    table = tmp_path / "labels.csv"
+    rows = [f"{name},{'rare' if i < 3 else 'often'}" for i, name in enumerate(names)]
+    table.write_text("id,label\n" + "\n".join(rows))
+    subset = len(names) // 3
+    with pytest.raises(InputError, match=rf"subset={subset} keeps one of the 3 samples of class rare.*test_fraction"):
+        load(folder, labels=table, test_fraction=0.2, subset=subset)
+    data = load(folder, labels=table, test_fraction=0.2, subset=len(names) - 1)
+    assert data.test is not None
+    assert len(data.train) + len(data.test) == len(names) - 1
+
+
+def test_one_sample_without_a_label_is_no_class(folder: Path, tmp_path: Path) -> None:
+    names = open_source(str(folder), DataConfig()).ids
+    table = tmp_path / "labels.csv"
+    table.write_text("id,label\n" + "\n".join(f"{name},{'ab'[i % 2]}" for i, name in enumerate(names[1:])))
+    data = load(folder, labels=table, test_fraction=0.2)
+    assert names[0] in data.train.ids
+
+
 def test_spacing_is_needed_of_every_volume(tmp_path: Path, write_nifti: Callable[..., None]) -> None:
     for name in ("a", "b"):
         write_nifti(tmp_path / f"{name}.nii.gz", noise(9, 10, 11), np.diag([1, 1, 2, 1]))

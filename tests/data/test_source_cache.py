@@ -286,6 +286,28 @@ def test_damaged_facts_are_found_anew(load: Load, tmp_path: Path, reads: Reads) 
     assert set(reads.values()) == {1}
 
 
+class Gained(Source):
+    """A source of a user, which says of itself what it has to."""
+
+    def __init__(self, gain: int) -> None:
+        super().__init__(name="gained", spatial_dims=2, ids=["a", "b", "c"])
+        self.gain = gain
+
+    def _read(self, position: int) -> Sample:
+        return Sample(self.gain * np.arange(position, position + 64, dtype=np.uint8).reshape(1, 8, 8))
+
+    def _identity(self) -> str:
+        return "gained"
+
+
+def test_a_source_of_a_user_is_read_anew(tmp_path: Path) -> None:
+    config = PretrainConfig(source="object:gained", size=8, cache=str(tmp_path))
+    for gain in (1, 3):
+        images = load_data(config, source=Gained(gain)).train.images
+        assert images is not None
+        np.testing.assert_array_equal(images[0, 0], gain * np.arange(64).reshape(8, 8))
+
+
 def test_without_a_place_to_write_the_samples_are_the_same(load: Load, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     data = load(cache=tmp_path / "file")

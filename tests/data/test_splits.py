@@ -94,7 +94,24 @@ def test_unlabelled_data_is_drawn_plainly() -> None:
     assert (len(train), len(test)) == (40, 10)
 
 
+def test_a_single_unlabelled_sample_is_trained_on() -> None:
+    labels = np.array([0, 0, 1, -1, 1, 0, 0, 1, 1, 0])
+    for seed in range(20):
+        train, test = stratified_split(labels, 0.3, seed)
+        assert (len(train), len(test)) == (7, 3)
+        assert 3 in train
+        assert {*labels[test].tolist()} == {0, 1}
+
+
+def test_a_split_of_labelled_and_unlabelled_samples_stays_what_it_was() -> None:
+    """Stored runs were drawn so."""
+    labels = np.array([0, 0, 1, -1, 1, 0, -1, 1, -1, 0])
+    assert stratified_split(labels, 0.3, 5)[1].tolist() == [4, 5, 6]
+
+
 def test_class_with_one_member_is_named() -> None:
+    with pytest.raises(InputError, match="one sample cannot be parted"):
+        stratified_split(np.array([-1]), 0.2, 0)
     with pytest.raises(InputError, match="class basophil has one member"):
         stratified_split(np.array([0, 0, 1, 2, 2]), 0.2, 0, ("a", "basophil", "c"))
     with pytest.raises(InputError, match="class 1 has one member"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from torch import nn
 
 from icone.config import PretrainConfig
 from icone.config_text import from_json, to_json
-from icone.encoders import build_encoder, check_batch_norm, forward_flops, num_features
+from icone.encoders import adopt_encoder, build_encoder, check_batch_norm, forward_flops, num_features
 from icone.encoders.layers import PatchConv2d, SmallMapConv3d, StemConv3d, fold_stem, halving_maximum
 from icone.errors import InputError
 from icone.nn import convert_batch_norm
@@ -47,6 +49,16 @@ def test_encoder_maps_a_batch_to_features(arguments: dict[str, Any], features: i
     assert encoder.training
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["mobilenetv3_small_050", "lcnet_035", "efficientvit_b0", "efficientvit_m0", "xcit_nano_12_p8_224", "pvt_v2_b0"],
+)
+def test_the_number_of_features_of_timm_s_networks_is_that_of_their_output(name: str) -> None:
+    encoder = build_encoder(name, in_channels=1, spatial_dims=2, size=64)
+    assert encoder(torch.randn(2, 1, 64, 64)).shape == (2, num_features(encoder))
+    assert encoder.num_features == num_features(encoder)
+
+
 @pytest.mark.parametrize(("spatial_dims", "size"), [(2, ()), (3, ()), (3, (16, 16))])
 def test_a_size_of_other_dimensions_is_refused(spatial_dims: int, size: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"needs their size \(one edge, or a tuple of [23]\): got size="):
@@ -69,7 +81,7 @@ def test_the_paper_s_networks() -> None:
     ("norm", "kind"), [("batch", nn.BatchNorm3d), ("group", nn.GroupNorm), ("instance", nn.InstanceNorm3d)]
 )
 def test_norm_of_volume_networks(norm: str, kind: type[nn.Module]) -> None:
-    encoder = build_encoder(spatial_dims=3, in_channels=1, size=32, norm=norm, width=0.125)
+    encoder = build_encoder(spatial_dims=3, in_channels=1, size=64, norm=norm, width=0.125)
     norms = [m for m in encoder.modules() if isinstance(m, (nn.modules.batchnorm._NormBase, nn.GroupNorm))]
     assert norms
     assert all(isinstance(m, kind) and len(list(m.parameters())) == 2 for m in norms)
@@ -88,6 +100,10 @@ def test_norm_of_volume_networks(norm: str, kind: type[nn.Module]) -> None:
         ({"spatial_dims": 3, "size": 12}, "12×12×12 does not survive"),
         ({"spatial_dims": 3, "size": 32, "norm": "layer"}, "unknown norm"),
         ({"spatial_dims": 3, "size": 32, "width": 0.1}, "multiple of 1/8"),
+        (
+            {"name": "resnet10_3d", "spatial_dims": 3, "size": (16, 24, 32), "norm": "instance"},
+            r"norm=.*has one voxel.*size= above 32, or norm=.group",
+        ),
         ({"name": "resnet18", "spatial_dims": 0}, "unknown encoder for points"),
         ({"spatial_dims": 1}, "spatial_dims"),
     ],
@@ -95,6 +111,59 @@ def test_norm_of_volume_networks(norm: str, kind: type[nn.Module]) -> None:
 def test_what_cannot_work_is_said(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build_encoder(**{"in_channels": 1, **arguments})
+
+
+def test_batch_norm_over_the_tokens_of_a_sample_sees_them_all() -> None:
+    tokens = nn.Sequential(nn.Conv2d(1, 8, 4, 4), nn.Flatten(0), nn.Unflatten(0, (-1, 8)))  # (tokens, 8)
+    encoder = nn.Sequential(tokens, nn.BatchNorm1d(8))
+    assert check_batch_norm(encoder, (1, 8, 8), rows=1) == 1
+    with pytest.raises(InputError, match="2 values per channel"):
+        check_batch_norm(encoder, (1, 4, 8), rows=1)
+
+
+def test_instance_norm_of_two_voxels_works() -> None:
+    encoder = build_encoder(
+        "resnet10_3d", in_channels=1, spatial_dims=3, size=(16, 16, 33), norm="instance", width=0.125
+    )
+    assert encoder(torch.randn(1, 1, 16, 16, 33)).isfinite().all()
+
+
+class WithHelper(nn.Module):
+    """A network with BatchNorm that returns the features of a helper too, if it is asked to, while it trains."""
+
+    def __init__(self, result: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.result = result
+        self.layers = nn.Sequential(nn.Conv2d(1, 8, 3, 2), nn.BatchNorm2d(8), nn.Dropout(0.5))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        features = self.layers(x).mean((2, 3))
+        random.random()
+        return self.result(features) if self.training else features
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (lambda features: (features, features), "a tuple"),
+        (lambda features: {"features": features}, "a dict"),
+        (lambda features: features[:, :4], r"\(2, 4\)"),
+    ],
+)
+def test_a_network_that_returns_something_else_while_it_trains_is_refused(result: Any, words: str) -> None:
+    with pytest.raises(InputError, match=rf"WithHelper returns {words} .*in training mode.*\(2, 8\)"):
+        adopt_encoder(WithHelper(result), in_channels=1, size=(16, 16))
+
+
+def test_to_look_at_training_mode_changes_nothing() -> None:
+    network = WithHelper(lambda features: features)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    states = torch.get_rng_state(), random.getstate()
+    adopted = adopt_encoder(network, in_channels=1, size=(16, 16))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    for one in (network, adopted):
+        assert all(torch.equal(tensor, before[name]) for name, tensor in one.state_dict().items())
+        assert one.training
 
 
 def test_batch_norm_over_two_values_is_refused() -> None:

@@ -63,7 +63,10 @@ def draw_samples(
     if config.subset is not None:
         if config.subset > len(positions):
             notes.append(f"asked for {config.subset} samples, {len(positions)} are available and used")
-        positions = positions[stratified_subset(labels[positions], config.subset, config.split_seed)]
+        drawn = positions[stratified_subset(labels[positions], config.subset, config.split_seed)]
+        if config.test_fraction > 0 and source.groups is None:
+            _check_subset(labels[positions], labels[drawn], names, config)
+        positions = drawn
     train, test = positions, assigned_test
     if config.test_fraction > 0 and len(positions) > 1:
         if source.groups is not None:
@@ -88,6 +91,17 @@ def draw_samples(
     if len(train) < 2:
         notes.append("there is one sample, and `icone pretrain` needs at least 2; --tiles cuts a huge one into many")
     return Drawn(train, test, tuple(names[c] for c in minority), notes, left_alone)
+
+
+def _check_subset(labels: Integers, drawn: Integers, names: tuple[str, ...], config: DataConfig) -> None:
+    """Refuse a subset that leaves one member of a class of which there are more, for a split into two parts."""
+    for label in np.unique(drawn[drawn >= 0]):
+        members, kept = int((labels == label).sum()), int((drawn == label).sum())
+        if kept == 1 and members > 1:
+            raise InputError(
+                f"--subset={config.subset} keeps one of the {members} samples of class {names[label]}, which cannot be "
+                "in both parts of --test-fraction: give a larger --subset, or leave one of the two out"
+            )
 
 
 def _as_earlier(

@@ -105,6 +105,22 @@ def inspect_source(
     return Inspection(facts, problems)
 
 
+def find_unusable(
+    source: Source, workers: int = 2, progress: Progress | None = None, positions: Sequence[int] = ()
+) -> list[Problem]:
+    """Those of the samples at these positions that cannot be used, of parts of huge files, of which no more is kept."""
+    problems: list[Problem] = []
+    done = 0
+    with quiet_readers():
+        chunks = in_chunks(positions, workers, source.chunk)
+        for found in read_ahead(partial(_look, source, 0), chunks, workers, ahead=4 * workers):
+            problems += [one for one in found if isinstance(one, Problem)]
+            done += len(found)
+            if progress is not None:
+                progress("looking at the samples", done, len(positions))
+    return problems
+
+
 def _look(source: Source, keep: int, positions: Sequence[int]) -> list[Facts | Problem]:
     """What each of these samples holds; small ones of the same shape and type are looked at together."""
     found = {position: fact for position in positions if (fact := _look_at_regions(source, keep, position)) is not None}
@@ -184,7 +200,8 @@ def _look_at_regions(source: Source, keep: int, position: int) -> Facts | Proble
     if min(low) == max(high):
         return Problem(source.ids[position], f"{where} is constant: every value is {low[0]:g}")
     dtype = image.dtype.newbyteorder("=").name
-    return Facts(position, image.shape, dtype, image.millimetres, image.is_colour, low, high, values, image.names)
+    about = (image.shape, dtype, image.millimetres, image.is_colour, low, high)
+    return Facts(position, *about, values, image.names, image.guesses)
 
 
 def _over_regions(image: LazyImage, chosen: Array, where: str) -> tuple[tuple[float, ...], tuple[float, ...], Array]:

@@ -32,6 +32,7 @@ from icone.data.inspection import (
     check_alike,
     check_spacing,
     check_window,
+    find_unusable,
     inspect_source,
     window_notes,
 )
@@ -111,7 +112,7 @@ def inspect_data(
     Samples that cannot be used are listed, whether or not they may be skipped.
     """
     tolerant = dataclasses.replace(config, skip_unreadable=True)
-    found = _examine(tolerant, None, progress, source, fewest=1)
+    found = _examine(tolerant, None, progress, source, fewest=1, looks_at_all=config.skip_unreadable)
     notes = list(found.notes)
     if found.skipped and not config.skip_unreadable:
         notes.append("samples that cannot be used are an error of `icone pretrain`, unless --skip-unreadable is given")
@@ -141,8 +142,12 @@ def _examine(
     source: Source | None,
     fewest: int = 2,
     earlier: EarlierSplit | None = None,
+    looks_at_all: bool = True,
 ) -> _Examined:
-    """Open the source, draw the samples that take part, look at them and choose how they are prepared."""
+    """Open the source, draw the samples that take part, look at them and choose how they are prepared.
+
+    Of very many parts of files that may be skipped, those beyond the ones inspected are read too if it `looks_at_all`.
+    """
     source = open_source(config.source, config) if source is None else source
     if config.split != DataConfig.split:
         check_splits(source, config.source, f"--split={config.split}")
@@ -157,10 +162,13 @@ def _examine(
         drawn = draw_samples(source, candidates, config, fewest, earlier)
         facts = _only(facts, drawn.everything)
     else:
-        drawn = draw_samples(source, np.arange(len(source)), config, fewest, earlier)
+        lost = reader.unusable(range(len(source))) if looks_at_all else []
+        drawn = draw_samples(source, _without(source, np.arange(len(source)), lost), config, fewest, earlier)
         facts, skipped = reader.inspect(drawn.everything.tolist())
         if not facts:
             raise InputError(f"none of the samples of {source.name} can be used: {skipped[0].reason}")
+        train, test = (_without(source, part, skipped) for part in (drawn.train, drawn.test))
+        drawn, skipped = drawn._replace(train=train, test=test), [*lost, *skipped]
     check_alike(source, facts, config)
     preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
     check_window(source, facts, config)
@@ -185,7 +193,9 @@ def load_for_inference(
             f"{sorted(only or ())[0]}; here they are called {source.ids[0]} and so on: give data with the same ids"
         )
     reader = _Reader(source, config, report, progress)
-    facts, skipped = reader.inspect(chosen)
+    lost = reader.unusable(chosen)
+    facts, skipped = reader.inspect(_without(source, np.array(chosen), lost).tolist())
+    skipped = [*lost, *skipped]
     if not facts:
         raise InputError(
             f"none of the {counted(len(source), 'sample')} of {source.name} can be used: {skipped[0].reason}"
@@ -198,9 +208,7 @@ def load_for_inference(
     if report is not None:
         for note in range_notes(source, facts, preparation):
             report(note)
-    lost = {problem.id for problem in skipped}
-    usable = np.array([position for position in chosen if source.ids[position] not in lost])
-    (dataset,) = reader.prepare(preparation, usable, skipped=skipped)
+    (dataset,) = reader.prepare(preparation, _without(source, np.array(chosen), skipped), skipped=skipped)
     return dataset
 
 
@@ -236,6 +244,18 @@ class _Reader:
         if self._cache and len(inspection.facts) > len(known):
             self._cache.keep_facts(positions, inspection.facts)
         return inspection
+
+    def unusable(self, positions: Sequence[int]) -> list[Problem]:
+        """Those of these samples that are to be left out, where `inspect` may look at some for all."""
+        if not (self._source.is_sampled and self._config.skip_unreadable):
+            return []
+        problems = find_unusable(self._source, self._config.workers, self._progress, positions)
+        if len(problems) == len(positions):
+            raise InputError(
+                f"none of the {counted(len(positions), 'sample')} of {self._source.name} can be used: "
+                f"{problems[0].reason}"
+            )
+        return problems
 
     def prepare(
         self, preparation: Preparation, *parts: Integers, skipped: Sequence[Problem] = ()
@@ -366,6 +386,12 @@ def _storage_notes(found: _Examined, train: Dataset) -> list[str]:
     needed = found.preparation.nbytes * len(found.drawn.everything) / GB
     where = "from their files" if train.prepared is None else "from the cache"
     return [f"the prepared samples take {needed:.1f} GB and are read {where} every epoch (--memory-gb)"]
+
+
+def _without(source: Source, positions: Integers, problems: Sequence[Problem]) -> Integers:
+    """The positions but for those of samples that cannot be used."""
+    lost = {problem.id for problem in problems}
+    return positions[[source.ids[position] not in lost for position in positions]] if lost else positions
 
 
 def _only(facts: Sequence[Facts], positions: Integers) -> list[Facts]:

@@ -62,20 +62,22 @@ def stratified_split(
 ) -> tuple[Integers, Integers]:
     """Part the samples in two (train, test) with every class in proportion and on both sides.
 
-    The test part has round(test_fraction · N) samples, or one per class if that is more. `names` of the
-    classes are for messages.
+    The test part has round(test_fraction · N) samples, or one per class if that is more. A single unlabelled sample is
+    trained on. `names` of the classes are for messages.
     """
     if not 0 < test_fraction < 1:
         raise InputError(f"the test fraction must lie between 0 and 1, got {test_fraction} (--test-fraction)")
     classes, sizes = np.unique(labels, return_counts=True)
-    if 1 in sizes:
-        alone = int(classes[sizes == 1][0])
-        name = names[alone] if 0 <= alone < len(names) else alone
+    if len(labels) < 2:
+        raise InputError("one sample cannot be parted in two: give more samples, or leave --test-fraction out")
+    if alone := [int(label) for label in classes[sizes == 1] if label >= 0]:
+        name = names[alone[0]] if alone[0] < len(names) else alone[0]
         raise InputError(
             f"class {name} has one member, so it cannot be on both sides of a stratified split; "
             "remove it, give it more members, or set the test fraction to 0"
         )
-    test = _draw_in_proportion(labels, round(test_fraction * len(labels)), seed, least=1)
+    parted = np.flatnonzero(labels >= 0) if 1 in sizes else np.arange(len(labels))
+    test = parted[_draw_in_proportion(labels[parted], round(test_fraction * len(labels)), seed, least=1)]
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 

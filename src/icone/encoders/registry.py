@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from icone.encoders.layers import PatchConv2d
 from icone.encoders.volumes import VOLUME_ENCODERS, build_volume_encoder
 from icone.errors import OWN_CODE, InputError, UndefinedError, nearest_names, plain_spelling, unknown_name
+from icone.views.custom import kept_random_states
 
 PAPER_ENCODER = {0: "mlp", 2: "vit_small_patch16", 3: "resnet18_3d"}
 """The paper's network, by the number of spatial dimensions."""
@@ -30,6 +31,8 @@ Builder = Callable[..., nn.Module]
 SMALLEST_VOLUME = 16
 """The networks halve a volume five times; from a smaller one the last two stages would see a single voxel."""
 
+RESNET3D_STRIDE = 32
+"""Voxels of a volume along one edge of a voxel of the last feature map."""
 RESNETS_3D = ("resnet10_3d", "resnet18_3d", "resnet34_3d", "resnet50_3d")
 NF = "nf_"
 """What the names of normalizer-free networks begin with, as in timm."""
@@ -147,19 +150,16 @@ def _timm(name: str, *, in_channels: int, size: tuple[int, ...], features: int |
         network = timm.create_model(name, in_chans=in_channels, num_classes=outputs)
     except (AssertionError, ValueError) as error:
         raise InputError(f"encoder {name} cannot take images of {_edges(size)}: {error}") from error
-    if features:
-        network.num_features = cast(Any, features)
     embedding = cast(Any, getattr(network, "patch_embed", None))
     patches = getattr(embedding, "proj", None)
     if isinstance(patches, nn.Conv2d) and patches.kernel_size == patches.stride:
+        if any(edge % patch for edge, patch in zip(size, patches.kernel_size, strict=True)):
+            raise InputError(
+                f"encoder {name} cuts images into patches of {_edges(patches.kernel_size)}, which {_edges(size)} does "
+                "not divide into: choose a --size that is a multiple of the patch"
+            )
         embedding.proj = PatchConv2d.of(patches)
-    patch = getattr(getattr(network, "patch_embed", None), "patch_size", (1, 1))
-    if any(edge % p for edge, p in zip(size, patch, strict=True)):
-        raise InputError(
-            f"encoder {name} cuts images into patches of {_edges(patch)}, which {_edges(size)} does not "
-            "divide into: choose a --size that is a multiple of the patch"
-        )
-    _try_out(network, name, (in_channels, *size))
+    network.num_features = cast(Any, _try_out(network, name, (in_channels, *size)))
     return network
 
 
@@ -171,6 +171,11 @@ def _resnet3d(
     _check_resnet3d(name, size, width)
     if norm not in NORMS:
         raise unknown_name("norm", norm, NORMS)
+    if norm == "instance" and max(size) <= RESNET3D_STRIDE:
+        raise InputError(
+            f"--norm=instance is not defined for {name} and volumes of {_edges(size)}: its last feature map has one "
+            f"voxel, and one value cannot be normalised. Give a --size above {RESNET3D_STRIDE}, or --norm=group"
+        )
     outputs = features or DEFAULT_FEATURES[3]
     return VolumeResNet(name, in_channels=in_channels, features=outputs, width=width, norm=NORMS[norm])
 
@@ -235,14 +240,21 @@ ENCODERS: dict[int, dict[str, Builder]] = {
 
 
 @torch.no_grad()
-def _try_out(network: nn.Module, name: str, shape: tuple[int, ...]) -> None:
-    """Pass one blank image, so that a size the network cannot take is refused before any data is read."""
+def _try_out(network: nn.Module, name: str, shape: tuple[int, ...]) -> int:
+    """Pass one blank image and return how many features it gets; timm's own numbers are often those before a head.
+
+    A size that the network cannot take is refused so before any data is read.
+    """
     network.eval()
     try:
-        network(torch.zeros(1, *shape))
+        features: Any = network(torch.zeros(1, *shape))
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"encoder {name} cannot take images of {_edges(shape[1:])}: {error}") from error
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        found = tuple(features.shape) if isinstance(features, Tensor) else f"a {type(features).__name__}"
+        raise InputError(f"encoder {name} returns {found} for an image, but features are (1, n): take another encoder")
     network.train()
+    return int(features.shape[1])
 
 
 @torch.no_grad()
@@ -259,7 +271,7 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> i
         if isinstance(module, nn.modules.batchnorm._BatchNorm)
     ]
     hooks = [
-        layer.register_forward_pre_hook(lambda _, args, name=name: counts.append((name, args[0][0, 0].numel())))
+        layer.register_forward_pre_hook(lambda _, args, name=name: counts.append((name, _per_channel(args[0]))))
         for name, layer in layers
     ]
     if not hooks:
@@ -277,6 +289,11 @@ def check_batch_norm(encoder: nn.Module, shape: tuple[int, ...], rows: int) -> i
                 "Use a larger batch or a larger --size, or for volumes --encoder=nf_resnet18_3d or --norm=group"
             )
     return 1 + 2 // min((count for _, count in counts), default=3)
+
+
+def _per_channel(x: Tensor) -> int:
+    """Values of each channel; of one sample (B, C, *map), or of its tokens, which may lie along the first axis."""
+    return x.numel() // x.shape[1]
 
 
 def forward_flops(encoder: nn.Module, shape: tuple[int, ...]) -> int:
@@ -337,8 +354,31 @@ def adopt_encoder(network: nn.Module, *, in_channels: int, size: tuple[int, ...]
             f"the encoder {name} returns {found} for 2 samples, but features are a tensor (2, features): "
             f"wrap it, for example as nn.Sequential(encoder, {pool})"
         )
+    _check_training_mode(encoder, features.shape, (in_channels, *size))
     setattr(encoder, FEATURES, features.shape[1])
     return encoder.train()
+
+
+@torch.no_grad()
+def _check_training_mode(encoder: nn.Module, expected: torch.Size, shape: tuple[int, ...]) -> None:
+    """Refuse a network that returns something else while it trains, such as features and those of a helper.
+
+    It runs in a copy, because running changes statistics and draws random numbers. What it cannot take here, such as
+    a batch of two, training would say.
+    """
+    trained = copy.deepcopy(encoder).train()
+    try:
+        with kept_random_states():
+            features: Any = trained(torch.zeros(len(expected), *shape))
+    except Exception:  # it is the user's code: whatever it raises
+        return
+    if not isinstance(features, Tensor) or features.shape != expected:
+        found = tuple(features.shape) if isinstance(features, Tensor) else f"a {type(features).__name__}"
+        raise InputError(
+            f"the encoder {type(encoder).__name__} returns {found} for 2 samples in training mode, and features "
+            f"{tuple(expected)} in evaluation mode: give a network that returns the same in both, for example a "
+            "module around it that returns its features alone"
+        )
 
 
 def _edges(shape: tuple[int, ...]) -> str:

@@ -53,7 +53,7 @@ class CustomViews(Views):
         It is called for views of noise until two of them differ, at most `DRAWS` times.
         """
         view, name = self._functions[0], _name(self._functions[0])
-        with _kept_random_states():
+        with kept_random_states():
             for _ in range(DRAWS // VIEWS_DRAWN):
                 sample = torch.rand(self._shape)
                 first = _view_of(view, sample.clone(), self._shape)
@@ -72,7 +72,7 @@ class CustomViews(Views):
         view, plain = self._functions
         if plain is not None:
             return None
-        with _kept_random_states():
+        with kept_random_states():
             seen = _view_of(view, torch.rand(self._shape), self._shape)
         low, high = float(seen.min()), float(seen.max())
         if low >= LOW and high <= HIGH:
@@ -106,7 +106,7 @@ class PlainViews(Views):
 
 
 @contextmanager
-def _kept_random_states() -> Iterator[None]:
+def kept_random_states() -> Iterator[None]:
     """Leave the random states of PyTorch, NumPy and Python, which a callable may use, as they were."""
     random_state, numpy_state = random.getstate(), np.random.get_state()
     try:

@@ -109,6 +109,19 @@ def test_gray_palette_and_black_and_white_are_gray(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.read(1).array, [[[255, 0]]])
 
 
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_an_opened_image_is_turned_like_its_file(tmp_path: Path, read_one: ReadOne, suffix: str) -> None:
+    exif = Image.fromarray(GRAY).getexif()
+    exif[0x0112] = 6
+    Image.fromarray(GRAY).save(tmp_path / f"a.{suffix}", exif=exif)
+    with Image.open(tmp_path / f"a.{suffix}") as image:
+        opened = open_source([image], DataConfig()).read(0).array
+        shown = open_source([ImageOps.exif_transpose(image)], DataConfig()).read(0).array
+    assert opened.shape == (1, 9, 6)
+    np.testing.assert_array_equal(opened, read_one(tmp_path).array)
+    np.testing.assert_array_equal(shown, opened)  # turned once, not twice
+
+
 def test_exif_orientation_is_applied(tmp_path: Path, read_one: ReadOne) -> None:
     image = Image.fromarray(GRAY)
     exif = image.getexif()

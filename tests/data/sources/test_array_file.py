@@ -83,6 +83,26 @@ def test_plain_labels_beside_the_samples(tmp_path: Path) -> None:
         open_source(str(tmp_path / "short.npz"), DataConfig())
 
 
+@pytest.mark.filterwarnings("ignore:The data type")  # of texts has no specification in Zarr yet
+@pytest.mark.parametrize("kind", ["npz", "npz of bytes", "h5", "h5 of bytes", "zarr"])
+def test_texts_are_labels_as_they_are_in_python(tmp_path: Path, kind: str) -> None:
+    images, labels = np.zeros((4, 8, 8)), np.array(["b", "", " a ", "b"])
+    path = tmp_path / f"set.{kind.split()[0]}"
+    if kind == "zarr":
+        group = zarr.create_group(str(path))
+        group.create_array("images", data=images)
+        group.create_array("labels", data=labels)
+    elif kind.startswith("npz"):
+        np.savez(path, images=images, labels=labels.astype("S") if "bytes" in kind else labels)
+    else:
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path, "w") as file:
+            file["images"] = images
+            file["labels"] = labels.astype("S") if "bytes" in kind else labels.tolist()
+    found = open_source(str(path), DataConfig()).labels
+    assert found == ("b", None, "a", "b") == open_source(images, DataConfig(), labels.tolist()).labels
+
+
 def test_zarr_group(tmp_path: Path) -> None:
     group = zarr.create_group(str(tmp_path / "set.zarr"))
     group.create_array("images", data=np.arange(192).reshape(3, 8, 8))

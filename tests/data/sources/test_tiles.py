@@ -14,7 +14,7 @@ import tifffile
 import zarr
 
 from icone.config import DataConfig, PretrainConfig
-from icone.data import DigestMemory, load_data, open_source
+from icone.data import DigestMemory, inspect_data, load_data, load_for_inference, open_source
 from icone.data.background import find_content, otsu_threshold, thumbnail
 from icone.data.formats.base import Array
 from icone.data.formats.lazy import LazyImage, RawArray
@@ -153,6 +153,31 @@ def test_tiles_with_nan_are_left_out(tmp_path: Path) -> None:
     assert len(source) == 7
 
 
+@pytest.mark.parametrize("inspected", [512, 3], ids=["all", "some"])
+def test_tiles_that_cannot_be_used_are_left_out_if_that_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inspected: int
+) -> None:
+    monkeypatch.setattr("icone.data.load.INSPECTED", inspected)
+    image = RNG.random((64, 32)).astype(np.float32)
+    image[[0, 40], :4] = np.nan
+    config: Any = {"source": str(save_npy(tmp_path, image)), "tiles": 16, "background": "keep", "cache": "off"}
+    with pytest.raises(InputError, match=r"a\.npy: it holds NaN"):
+        load_data(PretrainConfig(**config))
+    skipping = PretrainConfig(**config, skip_unreadable=True, subset=4)
+    data = load_data(skipping)
+    assert [problem.id for problem in data.skipped] == ["a.npy/0,0", "a.npy/32,0"]
+    assert len(data.train) == 4
+    assert not {"a.npy/0,0", "a.npy/32,0"} & {*data.train.ids}
+    everything = load_for_inference(config["source"], data.preparation, skipping)
+    assert len(everything) == 6
+    assert [problem.id for problem in everything.skipped] == ["a.npy/0,0", "a.npy/32,0"]
+    summary, _ = inspect_data(PretrainConfig(**config, skip_unreadable=True))
+    assert (summary.samples, len(summary.skipped), summary.splits["train"]) == (6, 2, 6)
+    summary, _ = inspect_data(PretrainConfig(**config))
+    assert summary.samples == summary.splits["train"] == 8 - len(summary.skipped)
+    assert any("skip_unreadable" in note or "skip-unreadable" in note for note in summary.notes)
+
+
 def test_a_thumbnail_is_every_nth_value_or_a_lower_resolution(tmp_path: Path) -> None:
     plain = opened(save_zarr(tmp_path, VOLUME), tiles=32).images[0].image
     np.testing.assert_array_equal(thumbnail(plain, 32)[0], VOLUME[::4, ::4, ::4])
@@ -215,6 +240,14 @@ def test_tiles_of_a_tiff_that_is_to_be_turned_say_so(tmp_path: Path) -> None:
     source = open_source(str(tmp_path), DataConfig(tiles=16, background="keep"))
     assert any("orientation tag (6) is not applied" in note for note in source.notes)
     np.testing.assert_array_equal(source.read(1).array[0], image[:16, 16:32])
+
+
+def test_tiles_of_a_tiff_with_opacity_say_so(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (32, 48, 4), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", image, photometric="rgb", extrasamples=["unassalpha"])
+    source = open_source(str(tmp_path), DataConfig(tiles=16, background="keep"))
+    assert any("the opacity of the TIFF is channel 4 of its tiles" in note for note in source.notes)
+    np.testing.assert_array_equal(source.read(1).array, np.moveaxis(image[:16, 16:32], -1, 0))
 
 
 def test_what_tiles_cannot_be_made_of_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from icone.data.formats.base import Array, Format, Header, Sample
 from icone.data.formats.lazy import LazyImage
-from icone.data.formats.npy import axis_letters, bare_sample, pick_key
+from icone.data.formats.npy import axis_letters, bare_notes, bare_sample, pick_key
 from icone.errors import InputError, optional
 
 
@@ -69,7 +69,9 @@ def open_hdf5(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
     if key and key not in file.headers:
         raise InputError(f"it holds no array {key}; it holds {', '.join(sorted(file.headers))}")
     rows = file.load(key or pick_key(sorted(file.headers)))
-    return LazyImage(rows, axis_letters(rows.shape, axes))
+    image = LazyImage(rows, axis_letters(rows.shape, axes))
+    image.guesses = bare_notes(rows.shape, axes)
+    return image
 
 
 def hdf5_header(path: Path) -> Header:

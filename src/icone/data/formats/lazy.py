@@ -49,21 +49,24 @@ class LazyImage:
         self.channels = math.prod(n for name, n in zip(axes, array.shape, strict=True) if name in CHANNELS)
         self.shape = (self.channels, *(int(lengths[name]) for name in self.spatial))
         self.dtype = np.dtype(array.dtype)
+        self._has_steps = set(self.spatial) <= set(steps or {})
         self.steps = tuple(float((steps or {}).get(name, 1.0)) for name in self.spatial)
         self.offsets = tuple(float((offsets or {}).get(name, 0.0)) for name in self.spatial)
         self.unit = unit
         self.names = names if len(names) == self.channels else ()
         self.is_colour = colour_by_names(self.names)
         self.notes: tuple[str, ...] = ()
-        """What the file says and regions do not follow, a sentence each."""
+        """What the file says and regions do not follow, a sentence each: the whole file is another sample."""
+        self.guesses: tuple[str, ...] = ()
+        """What was guessed or left out, as `Sample.notes` of the whole file says it."""
         self.coarser: tuple[LazyImage, ...] = ()
         """The same image at lower resolutions, where the file has them."""
 
     @property
     def millimetres(self) -> tuple[float, ...] | None:
-        """The size of a voxel in millimetres, where its unit is known."""
+        """The size of a voxel in millimetres, where it and its unit are known along every spatial axis."""
         factor = MILLIMETRES.get(self.unit or "")
-        return None if factor is None else tuple(step * factor for step in self.steps)
+        return None if factor is None or not self._has_steps else tuple(step * factor for step in self.steps)
 
     def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
         """The region from `start` to `stop` along the spatial axes: (C, *region)."""

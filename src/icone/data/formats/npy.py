@@ -55,8 +55,12 @@ def bare_sample(array: Array, axes: str | None) -> Sample:
     """One image or volume from an array that does not say what its axes are."""
     if axes is not None:
         return Sample(by_axes(array, axes))
-    sample = channels_first(array)
-    return Sample(sample, notes=slices_note(array.shape) if sample.ndim == 4 else ())
+    return Sample(channels_first(array), notes=bare_notes(array.shape, axes))
+
+
+def bare_notes(shape: tuple[int, ...], axes: str | None) -> tuple[str, ...]:
+    """What was guessed of one image or volume whose file does not say what its axes are."""
+    return slices_note(shape) if axes is None and channel_axis(shape) is None else ()
 
 
 def load_numpy(path: Path) -> Any:
@@ -189,10 +193,12 @@ def axis_letters(shape: tuple[int, ...], axes: str | None) -> str:
 def open_npy(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
     """An .npy file of one image or volume, of which regions are read."""
     header, is_fortran_order, offset = npy_file_header(path)
-    letters = axis_letters(header.shape, axes)
+    letters, guesses = axis_letters(header.shape, axes), bare_notes(header.shape, axes)
     if is_fortran_order:  # the same numbers as an array of the reversed shape in C order
         header, letters = header._replace(shape=header.shape[::-1]), letters[::-1]
-    return LazyImage(RawArray(path, offset, *header), letters)
+    image = LazyImage(RawArray(path, offset, *header), letters)
+    image.guesses = guesses
+    return image
 
 
 class NpyFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import weakref
 from pathlib import Path
 from typing import Any
@@ -32,31 +33,50 @@ def read_tiff(path: Path, axes: str | None = None) -> Sample:
     with tifffile.TiffFile(path) as file:
         _check_complete(file)
         series, first, count = file.series[0], file.pages.first, len(file.series)
+        has_opacity = not axes and _has_opacity(file)
         array, stored = _without_ones(np.asarray(series.asarray()), str(series.axes))
-        photometric, extra = int(first.photometric), [int(kind) for kind in first.extrasamples]
+        photometric = int(first.photometric)
         steps, names, orientation = _steps(file), _channel_names(file), _orientation(file)
     spatial = spatial_axes(axes) if axes else _spatial_of(stored)
     sample = by_axes(array, axes) if axes else _arrange(array, stored, spatial)
-    colours = COLOURS.get(photometric) if "S" in stored and "C" not in stored else None
-    if not axes and array.dtype == np.uint8 and extra in ([1], [2]) and len(sample) - 1 == colours:
+    if has_opacity:
         sample = drop_alpha(sample)
     if not axes or [axes.find(name) for name in "YX"] == [stored.find(name) for name in "YX"]:
         sample = upright(sample, orientation)
         if orientation >= TURNED:
             steps = {{"Y": "X", "X": "Y"}.get(name, name): step for name, step in steps.items()}
-    notes = [] if axes else _guesses(spatial, sample.shape)
-    if count > 1:
-        notes.append(f"the first image of a file is read, of the {count} that it holds")
-    if photometric == WHITE_IS_ZERO and not axes:
-        notes.append("0 is white here (photometric interpretation WhiteIsZero): the values are taken as they are")
     names = names if len(names) == len(sample) else ()
     return Sample(
         sample,
         spacing_along(steps, spatial),
-        is_colour=_is_colour(len(sample), colours, photometric, names, axes),
+        is_colour=_is_colour(len(sample), _colours(stored, photometric), photometric, names, axes),
         names=names,
-        notes=tuple(notes),
+        notes=_notes(spatial, sample.shape, count, photometric, axes),
     )
+
+
+def _colours(stored: str, photometric: int) -> int | None:
+    """How many samples of a pixel are its colour, where the file says so."""
+    return COLOURS.get(photometric) if "S" in stored and "C" not in stored else None
+
+
+def _has_opacity(file: Any) -> bool:
+    """Whether the last sample of the pixels is an opacity of 8 bits, which is to be applied."""
+    series, first = file.series[0], file.pages.first
+    stored, extra = str(series.axes), [int(kind) for kind in first.extrasamples]
+    samples = math.prod(n for name, n in zip(stored, series.shape, strict=True) if name in "SC")
+    is_declared = extra in ([1], [2]) and samples - 1 == _colours(stored, int(first.photometric))
+    return is_declared and np.dtype(series.dtype) == np.uint8
+
+
+def _notes(spatial: str, shape: tuple[int, ...], count: int, photometric: int, axes: str | None) -> tuple[str, ...]:
+    """What was guessed or left out of a file that holds `count` images; `shape` is (C, *spatial)."""
+    notes = [] if axes else _guesses(spatial, shape)
+    if count > 1:
+        notes.append(f"the first image of a file is read, of the {count} that it holds")
+    if photometric == WHITE_IS_ZERO and not axes:
+        notes.append("0 is white here (photometric interpretation WhiteIsZero): the values are taken as they are")
+    return tuple(notes)
 
 
 def _is_colour(
@@ -191,18 +211,23 @@ def _lazy_image(file: Any, path: Path, axes: str | None) -> LazyImage:
     series, first = file.series[0], file.pages.first
     stored, shape = str(series.axes), tuple(series.shape)
     letters = axis_letters(shape, axes) if axes else stored
-    colours = COLOURS.get(int(first.photometric)) if "S" in stored and "C" not in stored else None
+    photometric, steps = int(first.photometric), _steps(file)
     image = LazyImage(
         _regions(file, path, 0),
         letters,
-        steps={name: 1000 * step for name, step in _steps(file).items()},
-        unit="micrometer" if _steps(file) else None,
+        steps={name: 1000 * step for name, step in steps.items()},
+        unit="micrometer" if steps else None,
         names=_channel_names(file),
     )
-    image.is_colour = _is_colour(image.channels, colours, int(first.photometric), image.names, axes)
+    image.is_colour = _is_colour(image.channels, _colours(stored, photometric), photometric, image.names, axes)
+    image.guesses = _notes(image.spatial, image.shape, len(file.series), photometric, axes)
     if (orientation := _orientation(file)) != 1:
-        image.notes = (
+        image.notes += (
             f"tiles and their maps lie as the TIFF stores them: its orientation tag ({orientation}) is not applied",
+        )
+    if not axes and _has_opacity(file):
+        image.notes += (
+            f"the opacity of the TIFF is channel {image.channels} of its tiles, and is not applied to the others",
         )
     image.coarser = tuple(
         LazyImage(_regions(file, path, number), letters, spatial=image.spatial)

@@ -11,7 +11,7 @@ import numpy as np
 from icone.data.formats.axes import by_axes, spacing_along, spatial_axes
 from icone.data.formats.base import Format, Header, Sample, colour_by_names
 from icone.data.formats.lazy import LazyImage
-from icone.data.formats.npy import axis_letters, bare_sample, pick_key
+from icone.data.formats.npy import axis_letters, bare_notes, bare_sample, pick_key
 from icone.data.formats.tiff import millimetres
 from icone.errors import InputError, printable
 
@@ -48,9 +48,6 @@ def read_zarr(path: Path, axes: str | None = None) -> Sample:
     if axes is None and {"T", "Z"} <= set(given):
         raise InputError(f"it has the axes {given}, time and depth: --axes={given} takes the mean over time")
     spatial = spatial_axes(axes or given)
-    notes: tuple[str, ...] = ()
-    if axes is None and spatial[0] == "T":
-        notes = (f"its {array.shape[given.index('T')]} points in time take the place of the depth",)
     sample = by_axes(array, axes or given)
     found = _channel_names(opened)
     names = found if len(found) == len(sample) else ()
@@ -59,8 +56,14 @@ def read_zarr(path: Path, axes: str | None = None) -> Sample:
         spacing_along(_steps(named, level), spatial),
         is_colour=colour_by_names(names),
         names=names,
-        notes=notes,
+        notes=_notes(spatial, sample.shape, axes),
     )
+
+
+def _notes(spatial: str, shape: tuple[int, ...], axes: str | None) -> tuple[str, ...]:
+    """What was guessed of an image of OME-Zarr; `shape` is (C, *spatial)."""
+    is_time = axes is None and spatial[0] == "T"
+    return (f"its {shape[1]} points in time take the place of the depth",) if is_time else ()
 
 
 def open_zarr(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
@@ -69,7 +72,9 @@ def open_zarr(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
     about = _image(opened)
     if about is None:
         array = _plain_array(opened)
-        return LazyImage(array, axis_letters(array.shape, axes))
+        bare = LazyImage(array, axis_letters(array.shape, axes))
+        bare.guesses = bare_notes(array.shape, axes)
+        return bare
     stored = "".join(str(axis["name"] if isinstance(axis, dict) else axis).upper() for axis in about["axes"])
     units = {
         str(axis.get("unit", "")) for axis in about["axes"] if isinstance(axis, dict) and axis.get("type") == "space"
@@ -85,6 +90,7 @@ def open_zarr(path: Path, axes: str | None = None, key: str = "") -> LazyImage:
         unit=units.pop() or None if len(units) == 1 else None,
         names=_channel_names(opened),
     )
+    image.guesses = _notes(image.spatial, image.shape, axes)
     image.coarser = tuple(LazyImage(level, letters, spatial=image.spatial) for level in levels[1:])
     return image
 

@@ -22,7 +22,7 @@ from icone.data.sources.base import Array, Counted, Sample, Source, checked, unc
 from icone.data.sources.objects import FIRST_AXIS, Arrangement, image_note, label_texts, numbered_ids
 from icone.data.targets import join_columns
 from icone.data.threads import read_ahead
-from icone.errors import InputError, one_line, printable
+from icone.errors import InputError, one_line
 from icone.terminal import counted
 from icone.validation import meant_path
 
@@ -64,6 +64,7 @@ class ArraySource(Source):
     or an array of samples and one named `labels`. `key` names the array in a file that holds several.
     """
 
+    is_cacheable: ClassVar[bool] = True
     is_decoded: ClassVar[bool] = False
     one_alone: ClassVar[str] = FIRST_AXIS + "given by its folder, or in Python by a list of its path"
 
@@ -229,7 +230,7 @@ def _check_header(header: Header) -> None:
 
 
 def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str | None] | None:
-    """A text per sample: a class, a number, or `a|b` where the array is (N, K) of 0 and 1; NaN: not labelled."""
+    """A text per sample: a class, a number, or `a|b` where the array is (N, K) of 0 and 1; NaN and "": not labelled."""
     labels: Array = np.asarray(array)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -238,6 +239,5 @@ def _class_labels(array: Any, names: dict[str, str] | None) -> Sequence[str | No
         return join_columns(chosen, [label_texts(column) for column in labels.T], "its labels")
     if labels.ndim != 1:
         return None
-    if labels.dtype.kind == "f":
-        return label_texts(labels)
-    return [names[str(label)] if names else printable(str(label)) for label in labels]
+    texts = label_texts(labels)
+    return [names[text] if text is not None else None for text in texts] if names else texts

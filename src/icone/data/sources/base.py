@@ -81,8 +81,9 @@ class Source(ABC):
     """Bytes that decoding may take, above which one sample is decoded at a time."""
     reading: str = ""
     """What decides, besides the files, which samples they give: `--axes`, `--channels-from`. The cache knows both."""
-    is_cacheable: ClassVar[bool] = True
-    """Whether what the source holds can be told without reading it, so that prepared samples may be kept on disk."""
+    is_cacheable: ClassVar[bool] = False
+    """Whether `fingerprint`, `files` and `reading` tell all that decides what is read, without reading it, so that
+    prepared samples may be kept on disk. Other samples under the same three would be answered with those kept."""
     is_decoded: ClassVar[bool] = True
     """Whether reading costs more than a copy, so that a sample is better kept than read twice."""
     one_alone: ClassVar[str] = ""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from icone.data.formats.base import colour_by_names
+from icone.data.formats.lazy import LazyImage
 from icone.data.identity import DigestMemory, content_digest
 from icone.data.layouts import labels_from_folders, splits_from_folders
 from icone.data.sources.base import Sample
@@ -111,6 +112,10 @@ class ChannelFilesSource(FolderFiles):
             others = f"{counted(len(unmatched), 'file')} not called like {pattern} {are} left out"
             notes.append(f"{others}, such as {unmatched[0]}")
         self.notes, self.left_out = tuple(notes), tuple(found.left_out)
+
+    def regions(self, position: int) -> LazyImage | None:
+        """None: a sample is several files, each of which is read whole."""
+        return None
 
     def _files_of(self, position: int) -> list[Path]:
         return [file for part in self._files[position] if part is not None for file in part.files]

@@ -8,6 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from icone.data.formats.axes import spatial_axes
 from icone.data.formats.base import Header
@@ -46,6 +47,8 @@ FIELDS = 2
 class FilesSource(Source):
     """Files by id, each one sample; a folder among them is a DICOM series."""
 
+    is_cacheable: ClassVar[bool] = True
+
     def __init__(
         self,
         name: str,
@@ -83,7 +86,8 @@ class FilesSource(Source):
         except Exception:  # decoders raise anything; reading the sample whole says what is wrong
             return None
         is_large = Header(image.shape, image.dtype).nbytes > self.regions_above
-        return image if is_large and image.dtype.kind in "uif" else None
+        is_as_read = image.dtype.kind in "uif" and not image.notes
+        return image if is_large and is_as_read else None
 
     def files(self) -> list[Path]:
         return [file for position in range(len(self)) for file in self._files_of(position)]

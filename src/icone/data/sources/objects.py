@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from icone.data.formats.axes import by_axes, slices_note, spatial_axes
+from icone.data.formats.axes import ORIENTATION, by_axes, slices_note, spatial_axes, upright
 from icone.data.formats.npy import MAX_CHANNELS, channel_axis, channels_first
 from icone.data.formats.pillow import pixels
 from icone.data.sources.base import Array, Sample, Source
@@ -40,8 +40,6 @@ class ObjectSource(Source):
     Its content is not known before it is read, so nothing about it is kept on disk between runs, and a stored run
     cannot open it again: whoever continues the run gives the object again.
     """
-
-    is_cacheable: ClassVar[bool] = False
 
     def _identity(self) -> str:
         return self.name
@@ -180,7 +178,8 @@ def as_sample(item: Any, axes: str | None = None) -> Sample:
         if axes is not None:
             raise InputError(f"--axes={axes} is for arrays, and a PIL image says its axes itself: leave it out")
         array = pixels(item)
-        return Sample(array, is_colour=len(array) == 3)
+        orientation = item.getexif().get(ORIENTATION)  # after the pixels, which EXIF data may follow
+        return Sample(upright(array, orientation), is_colour=len(array) == 3)
     if not isinstance(item, (Tensor, np.ndarray)):
         way_out = "; files are given as a list of their paths alone" if isinstance(item, PATH) else ""
         raise InputError(f"it is of type {type(item).__name__}; give an array, a tensor or a PIL image{way_out}")

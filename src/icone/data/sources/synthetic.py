@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class SyntheticSource(Source):
     """Sample i is drawn from the seed pair (seed, i) alone; classes take turns."""
 
     splits = tuple(SPLIT_SEEDS)
+    is_cacheable: ClassVar[bool] = True
 
     def __init__(self, name: str, size: int, count: int, seed: int) -> None:
         self._recipe = RECIPES[name]

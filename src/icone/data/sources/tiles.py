@@ -74,7 +74,6 @@ class TilesSource(Source):
     not noticed.
     """
 
-    is_cacheable: ClassVar[bool] = False
     is_decoded: ClassVar[bool] = False
     is_sampled: ClassVar[bool] = True
 
