@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 import icone.files
 import icone.run
@@ -29,6 +29,7 @@ from icone.errors import InputError, InterruptedRun, TrainingError
 from icone.files import replace_file
 from icone.run import Run
 from icone.tensor_files import read_tensors
+from icone.training import Fit
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep
 
@@ -458,3 +459,39 @@ def test_assigned_test_samples_that_were_trained_on_are_no_test_samples(tmp_path
     assert "4 held-out samples were trained on before: probes leave them out" in told.file.getvalue()
     again = pretrain(later, **settings | {"epochs": 3}, extend=True, console=quiet())
     assert again.instances["test_ids"] == run.instances["test_ids"]
+
+
+def test_anchors_keep_their_epsilon_whatever_the_learning_rate_becomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ε of their Adam belongs to their length, which is that of the rate with which the run began."""
+    points = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
+    settings = POINTS | {"out": tmp_path / "run", "epochs": 6, "checkpoint_seconds": 0.0, "console": quiet()}
+    per_anchor: list[float] = []
+    rates: list[float] = []
+    lengths: list[Tensor] = []
+    steps = Fit.steps
+
+    def watched(self: Fit) -> Iterator[None]:
+        anchors = self.step.method.get_parameter("objective.anchors.weight")
+        (group,) = [g for g in self.step.optimizer.param_groups if any(p is anchors for p in g["params"])]
+        per_anchor.append(group["eps"] * len(anchors) ** 0.5)  # it falls with the root of their number
+        rates.append(self.config.lr)
+        lengths.append(anchors.detach().norm(dim=1))
+        return steps(self)
+
+    def stop(row: dict[str, Any]) -> None:
+        raise InterruptedRun
+
+    monkeypatch.setattr(Fit, "steps", watched)
+    for more in ({}, *({"resume": True, "adjust": True, "lr": lr} for lr in (1e-3, 1e-5))):
+        with pytest.raises(InterruptedRun):
+            pretrain(points[:8], **settings | more, callbacks=[stop])
+    pretrain(points[:8], **settings, lr=1e-5, resume=True)
+    pretrain(points, **settings, lr=1e-2, extend=True)
+    pretrain(points, **settings, lr=1e-3, extend=True)
+    assert rates == [1e-4, 1e-3, 1e-5, 1e-5, 1e-2, 1e-3]
+    assert per_anchor[:4] == [per_anchor[0]] * 4
+    assert per_anchor == pytest.approx([per_anchor[0]] * 6, rel=0.2)  # more anchors are drawn anew
+    new = lengths[4][8:].numpy()
+    assert new == pytest.approx(lengths[0].mean().item(), rel=0.5)

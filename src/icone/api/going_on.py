@@ -159,6 +159,15 @@ def as_it_began(book: StateBook, config: PretrainConfig, choice: BatchChoice) ->
     return with_network_of_before(with_batch_of_before(config, before, choice), before)
 
 
+def first_lr(book: StateBook) -> float:
+    """The learning rate with which a run began, whatever it was changed to since.
+
+    Its anchors were drawn at the scale of this rate, and the ε of their Adam belongs to their length.
+    """
+    changed = [text for change in book.changes for text in change["settings"] if text.startswith("lr: ")]
+    return float(changed[0].removeprefix("lr: ").partition(" -> ")[0]) if changed else from_json(book.config).lr
+
+
 def check_samples_left(book: StateBook, config: PretrainConfig, samples: int) -> None:
     """Refuse a batch larger than all samples, unless it is the one that the run began with: samples have gone since."""
     if config.batch_size != from_json(book.config).batch_size:

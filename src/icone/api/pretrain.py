@@ -32,6 +32,7 @@ from icone.api.going_on import (
     check_outside_data,
     check_samples_left,
     check_start,
+    first_lr,
     put_initial_weights,
     read_so_far,
     tell_probed,
@@ -151,7 +152,8 @@ def pretrain(
         plan = _plan(config, data.data, given, device, console) if is_planned else None
         config = config if plan is None else plan.apply(config)
         with console.status("building the encoder"):
-            parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
+            began = None if book is None else first_lr(book)
+            parts = build_parts(config, data.data, given, ranks, from_state=book is not None, first_lr=began)
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         if device.type == "cpu" and (note := busy_cores(torch.get_num_threads())):
             say(console, f"note: {note}")
@@ -260,7 +262,8 @@ def _train_together(
         fits = []
         for config, run in group:
             again = resume and run.exists()
-            parts = build_parts(config, data.data, from_state=again)
+            began = first_lr(load_book(run)) if again else None
+            parts = build_parts(config, data.data, from_state=again, first_lr=began)
             stack.enter_context(run.locked())
             check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))
