@@ -48,7 +48,7 @@ from icone.config import EncoderConfig, PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, check_path, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
-from icone.errors import InputError, tell_interruptions
+from icone.errors import InputError, TrainingError, tell_interruptions
 from icone.evaluation.live_probe import LiveProbe
 from icone.nn import plain_state_dict
 from icone.outputs import default_folder
@@ -242,8 +242,7 @@ def pretrain_many(
             changed = any(run.exists() and (run.record.get("extensions") or run.record.get("changes")) for run in runs)
             say(console, _repeat_line(command, bool(changed)))
         with tell_interruptions(partial(_kept, runs)):
-            for group in together:
-                _train_together(group, data, resume, console, says_repeat=not command)
+            _train_groups(together, data, resume, console, says_repeat=not command)
     return runs
 
 
@@ -253,9 +252,27 @@ def _known_network(config: PretrainConfig, run: Run) -> PretrainConfig:
     return with_network_of_before(config, run.config) if run.exists() else config
 
 
-def _train_together(
-    group: Sequence[tuple[PretrainConfig, Run]], data: KnownData, resume: bool, console: Console, says_repeat: bool
+Waiting = Sequence[tuple[PretrainConfig, Run]]
+"""Runs that are trained together, with their settings."""
+
+
+def _train_groups(
+    groups: Sequence[Waiting], data: KnownData, resume: bool, console: Console, says_repeat: bool
 ) -> None:
+    """Train one group after another; one that fails is left, and its error is raised at the end."""
+    failed: list[InputError | TrainingError] = []
+    for group in groups:
+        try:
+            _train_together(group, data, resume, console, says_repeat)
+        except (InputError, TrainingError) as error:
+            failed.append(error)
+            if len(groups) > 1:
+                say(console, f"note: {group[0][1].folder} failed: {error}")
+    if failed:
+        raise failed[0]
+
+
+def _train_together(group: Waiting, data: KnownData, resume: bool, console: Console, says_repeat: bool) -> None:
     """Train runs side by side; each prints how to repeat it, where no command repeats all of them."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(memory_errors(group[0][0]))
