@@ -47,10 +47,20 @@ def to_command(config: PretrainConfig, out: Path | None = None) -> list[str]:
     ['icone', 'pretrain', 'scans', '--batch-size', '1', '--out', 'runs/again']
     """
     extensions = [word for name in EXTENSIONS for word in ("--import", name)]
+    config = _begun_anew(config)
     flags = setting_words(config, PretrainConfig(source=config.source, batch_size=config.batch_size))
     flags = ["--batch-size", str(config.batch_size), *flags]
     folder = [] if out is None else ["--out", out.as_posix()]
     return ["icone", "pretrain", config.source, *flags, *extensions, *folder]
+
+
+def _begun_anew(config: PretrainConfig) -> PretrainConfig:
+    """The configuration without snapshots that only its run has, because it was extended: a new one has no such epoch.
+
+    >>> _begun_anew(PretrainConfig(source="scans", epochs=2, snapshots=(2, 4))).snapshots
+    (2,)
+    """
+    return dataclasses.replace(config, snapshots=tuple(epoch for epoch in config.snapshots if epoch <= config.epochs))
 
 
 def setting_words(config: Any, default: Any, prefix: str = "--") -> list[str]:
@@ -80,7 +90,7 @@ def to_toml(config: PretrainConfig, comments: Sequence[str] = ()) -> str | None:
     >>> [line for line in text.splitlines() if line.startswith(("source", "window"))]
     ['source = "scans"', 'window = [-160.0, 240.0]']
     """
-    plain = {name: value for name, value in to_json(config).items() if value is not None}
+    plain = {name: value for name, value in to_json(_begun_anew(config)).items() if value is not None}
     top = {"source": plain.pop("source"), **plain}
     lines = [f"{name} = {_toml(value)}" for name, value in top.items() if not isinstance(value, dict)]
     for group, values in top.items():

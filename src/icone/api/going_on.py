@@ -26,7 +26,7 @@ from icone.run import Run, check_free, free_folder
 from icone.tensor_files import misfit, read_tensors
 from icone.terminal import counted, either
 from icone.training.checkpoint import SavedState, StateBook, load_state
-from icone.validation import check_folder, user_path
+from icone.validation import check_folder, refused, user_path
 
 ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
 """Settings that may change on the way, because no tensor of the state depends on them."""
@@ -168,6 +168,33 @@ def first_lr(book: StateBook) -> float:
     return float(changed[0].removeprefix("lr: ").partition(" -> ")[0]) if changed else from_json(book.config).lr
 
 
+def last_epoch(book: StateBook, config: PretrainConfig, going_on: GoingOn) -> int:
+    """The number of epochs that a run has in the end, where it goes on with these settings."""
+    done = len(book.history)
+    adds = going_on.extend and done - book.epochs_before >= config.epochs
+    return (done if adds else book.epochs_before) + config.epochs
+
+
+def check_snapshots(config: PretrainConfig, last: int) -> None:
+    """Refuse `--snapshots` after the `last` epoch of a run; those of an extended one count from its beginning."""
+    if config.snapshots and max(config.snapshots) > last:
+        most = f"--epochs={last}" if last == config.epochs else f"{last}, the epochs of the whole run"
+        raise refused("snapshots", config.snapshots, f"at most {most}")
+
+
+def _missed_snapshots(run: Run, book: StateBook, config: PretrainConfig, last: int) -> str:
+    """A note about epochs of `--snapshots` that a run has done already, without keeping its weights; else nothing."""
+    done = len(book.history)
+    missed = [epoch for epoch in config.snapshots if epoch <= done and not run.snapshot_file(epoch).is_file()]
+    if not missed:
+        return ""
+    epochs = f"{either(len(missed), 'epoch', 'epochs')} {', '.join(map(str, missed))}"
+    return (
+        f"the weights after {epochs}, which --snapshots asks for, are gone: epochs count from the beginning of the "
+        f"run, and {done} of {last} are done"
+    )
+
+
 def check_samples_left(book: StateBook, config: PretrainConfig, samples: int) -> None:
     """Refuse a batch larger than all samples, unless it is the one that the run began with: samples have gone since."""
     if config.batch_size != from_json(book.config).batch_size:
@@ -207,6 +234,8 @@ def read_so_far(
     if going_on.resume:
         before = from_json(saved.config)
         check_same_labels(run.folder, recorded_instances(run), before, config, known.data.train, say)
+    if note := _missed_snapshots(run, saved, config, last_epoch(saved, config, going_on)):
+        say(f"note: {note}")
     if going_on.extend:
         samples = change if change else "the files are the same"
         say(f"extending: {samples}{_new_samples(saved, run, known.data, change)}")

@@ -31,8 +31,10 @@ from icone.api.going_on import (
     check_left_samples,
     check_outside_data,
     check_samples_left,
+    check_snapshots,
     check_start,
     first_lr,
+    last_epoch,
     put_initial_weights,
     read_so_far,
     tell_probed,
@@ -127,6 +129,7 @@ def pretrain(
     check_outside_data(run, config)
     if not going_on:
         check_path(config.source)
+        check_snapshots(config, config.epochs)
     check_start(run, resume, extend)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
@@ -136,6 +139,7 @@ def pretrain(
             config = as_it_began(book, config, choice)
             check_batch_size(config.batch_size, ranks)
             going_on.changes(book, config, run)
+            check_snapshots(config, last_epoch(book, config, going_on))
         elif choice == "given":
             check_batches(config, ranks)
         with one_reads_first(ranks):
@@ -217,6 +221,7 @@ def pretrain_many(
             check_left(run, config)
         elif choice == "given":
             check_batches(config)
+        check_snapshots(config, run.epochs if run.exists() else config.epochs)
         build_loggers(run.folder, config)
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
