@@ -495,3 +495,50 @@ def test_anchors_keep_their_epsilon_whatever_the_learning_rate_becomes(
     assert per_anchor == pytest.approx([per_anchor[0]] * 6, rel=0.2)  # more anchors are drawn anew
     new = lengths[4][8:].numpy()
     assert new == pytest.approx(lengths[0].mean().item(), rel=0.5)
+
+
+TAUGHT = POINTS | {"probe_every": 0, "epochs": 1}
+
+
+@pytest.mark.parametrize("method", ["icone_class", "cross_entropy"])
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [(["b", "c"], "b, c"), (["a", "b", "c"], "a, b, c"), (["aa", "a", "b"], "a, aa, b"), (["a"], "a")],
+    ids=["renamed", "gained", "in-between", "lost"],
+)
+def test_a_class_does_not_get_the_weights_of_another(
+    method: str, classes: list[str], said: str, tmp_path: Path
+) -> None:
+    points = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    settings = TAUGHT | {"method": method, "out": tmp_path / "run", "console": quiet()}
+    run = pretrain(points[:8], **settings, labels=["a", "b"] * 4)
+    before = files(run.folder)
+    others = [classes[row % len(classes)] for row in range(12)]
+    words = f"extended by other classes: it was taught a, b, and the data has {said}. {method} has weights for each "
+    with pytest.raises(InputError, match=words) as refusal:
+        pretrain(points, **settings, labels=others, extend=True)
+    assert f'with weights="{run.folder}" the new run starts' in str(refusal.value)
+    assert files(run.folder) == before
+    run = pretrain(points, **settings, labels=["b", "a"] * 6, extend=True)  # the same classes, found in another order
+    assert (run.epochs, run.instances["class_names"]) == (2, ["a", "b"])
+    new = pretrain(points, **settings | {"out": tmp_path / "new"}, labels=[*others[:11], "z"], weights=run.folder)
+    assert new.finished  # the way that is named works
+
+
+@pytest.mark.parametrize("method", ["icone_instance", "supcon"])
+def test_methods_that_only_compare_labels_go_on_with_other_classes(method: str, tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    settings = TAUGHT | {"method": method, "out": tmp_path / "run", "console": quiet()}
+    pretrain(points[:8], **settings, labels=["a", "b"] * 4)
+    run = pretrain(points, **settings, labels=["c", "b"] * 4 + ["d"] * 4, extend=True)
+    assert (run.epochs, run.instances["class_names"]) == (2, ["b", "c", "d"])
+
+
+def test_a_run_that_does_not_say_its_classes_is_extended_with_a_note(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    settings = TAUGHT | {"method": "cross_entropy", "labels": ["a", "b"] * 4, "out": tmp_path / "run"}
+    run = pretrain(points, **settings, console=quiet())
+    (run.folder / "instances.json").write_text("{}")
+    told = Console(file=io.StringIO(), width=500)
+    pretrain(points, **settings, extend=True, console=told)
+    assert f"note: {run.folder} does not say which classes it was taught" in told.file.getvalue()  # type: ignore[attr-defined]

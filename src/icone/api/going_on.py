@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from icone.api.data_defaults import BatchChoice, with_batch_of_before, with_network_of_before
-from icone.api.run_labels import check_same_labels, differences_but_place, way_to_labels
+from icone.api.run_labels import check_same_classes, check_same_labels, differences_but_place, way_to_labels
 from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
 from icone.config import EncoderConfig, PretrainConfig
@@ -237,6 +237,7 @@ def read_so_far(
     if note := _missed_snapshots(run, saved, config, last_epoch(saved, config, going_on)):
         say(f"note: {note}")
     if going_on.extend:
+        check_same_classes(run, recorded_instances(run), config, known.data.train, say)
         samples = change if change else "the files are the same"
         say(f"extending: {samples}{_new_samples(saved, run, known.data, change)}")
         say(f"extending: {_where_it_goes_on(saved, config)}")
