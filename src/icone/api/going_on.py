@@ -17,8 +17,9 @@ from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
 from icone.config import EncoderConfig, PretrainConfig
 from icone.config_text import differences, from_json
-from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
+from icone.data import DIGEST_VERSION, Data, InstanceChange, Preparation, check_outside, compare_instances
 from icone.data.loader import too_large_batch
+from icone.data.notes import intensity_note
 from icone.errors import InputError
 from icone.nn import plain_state_dict
 from icone.outputs import outputs_in
@@ -159,6 +160,35 @@ def as_it_began(book: StateBook, config: PretrainConfig, choice: BatchChoice) ->
     return with_network_of_before(with_batch_of_before(config, before, choice), before)
 
 
+SCALED_BY = ("window", "intensity", "channels", "colour")
+"""Settings that ask for a scale of intensities."""
+
+
+def kept_scale(run: Run, config: PretrainConfig) -> Preparation | None:
+    """The preparation whose scale of intensities a run keeps: its encoder has learned it. None where settings of now
+    ask for another one."""
+    before = run.config
+    return run.preparation if all(getattr(before, name) == getattr(config, name) for name in SCALED_BY) else None
+
+
+def check_left_scale(run: Run, known: KnownData) -> None:
+    """Refuse to train a run among others whose samples are scaled in another way than its own."""
+    if run.preparation.scale != known.data.preparation.scale:
+        raise InputError(
+            f"{run.folder} began with other samples than the others, and scales intensities in another way: go on with "
+            "each run by itself (`icone pretrain` with its --seed and --out), or choose another --out"
+        )
+
+
+def _other_scale(run: Run, config: PretrainConfig, now: Preparation) -> str:
+    """A note where samples are scaled in another way than a run did so far; else nothing."""
+    was, will_be = (
+        intensity_note(preparation, of).removeprefix("intensity: ")
+        for preparation, of in ((run.preparation, run.config), (now, config))
+    )
+    return "" if was == will_be else f"intensities were scaled so far: {was}; from here on: {will_be}"
+
+
 def first_lr(book: StateBook) -> float:
     """The learning rate with which a run began, whatever it was changed to since.
 
@@ -235,6 +265,8 @@ def read_so_far(
         before = from_json(saved.config)
         check_same_labels(run.folder, recorded_instances(run), before, config, known.data.train, say)
     if note := _missed_snapshots(run, saved, config, last_epoch(saved, config, going_on)):
+        say(f"note: {note}")
+    if note := _other_scale(run, config, known.data.preparation):
         say(f"note: {note}")
     if going_on.extend:
         check_same_classes(run, recorded_instances(run), config, known.data.train, say)

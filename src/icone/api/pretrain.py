@@ -29,11 +29,13 @@ from icone.api.going_on import (
     as_it_began,
     check_left,
     check_left_samples,
+    check_left_scale,
     check_outside_data,
     check_samples_left,
     check_snapshots,
     check_start,
     first_lr,
+    kept_scale,
     last_epoch,
     put_initial_weights,
     read_so_far,
@@ -144,7 +146,8 @@ def pretrain(
             check_batches(config, ranks)
         with one_reads_first(ranks):
             split = earlier_split(run) if going_on else None
-            data = load_training_data(config, console, source, given_labels, groups, split)
+            kept = kept_scale(run, config) if going_on else None
+            data = load_training_data(config, console, source, given_labels, groups, split, kept)
         samples = len(data.data.train.ids)
         if book is None:
             dims = data.data.preparation.spatial_dims
@@ -226,7 +229,8 @@ def pretrain_many(
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     with requeued_jobs(console), own_randomness(device), memory_errors(first):
-        data = load_training_data(first, console, first.source)
+        kept = next((kept_scale(run, config) for config, run in zip(configs, runs, strict=True) if run.exists()), None)
+        data = load_training_data(first, console, first.source, kept=kept)
         if not any(run.exists() and run.config.encoder == EncoderConfig.encoder for run in runs):
             decide = partial(
                 with_data_defaults, choice=choice, spatial_dims=data.data.preparation.spatial_dims,
@@ -237,6 +241,8 @@ def pretrain_many(
         waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
         together = [waiting] if side_by_side else [[one] for one in waiting]
         for config, run in zip(configs, runs, strict=True):
+            if run.exists():
+                check_left_scale(run, data)
             if run.exists() and run.finished:
                 check_left_samples(run, data, config, partial(say, console))
         show_summary(data.data.summary, configs[0], None, device, console)
