@@ -24,7 +24,7 @@ from icone.recipe import (
     WEIGHT_DECAY,
     Recipe,
 )
-from icone.validation import check_settings, refused
+from icone.validation import check_settings
 
 Logger = Literal["tensorboard", "wandb", "mlflow"]
 
@@ -307,7 +307,8 @@ class RuntimeConfig:
     stop_on_collapse: bool = False
     """End the run, with its state saved, when its features have collapsed."""
     snapshots: tuple[int, ...] = ()
-    """Keep the encoder's weights after so many epochs, one or several numbers, in snapshots/ of the run folder."""
+    """Keep the encoder's weights after so many epochs, one or several numbers, in snapshots/ of the run folder. Epochs
+    of an extended run count from its beginning."""
     log: tuple[Logger, ...] = ()
     """Write the history to these tools too, where they are installed."""
 
@@ -335,8 +336,6 @@ class PretrainConfig(DataConfig, EncoderConfig, ViewsConfig, TrainingConfig, Run
             raise InputError("--crop keeps the resolution of the samples: leave --size, --fit and --tiles out")
         if self.stop_on_collapse and self.probe_every == 0:
             raise InputError("--stop-on-collapse needs measurements: give a --probe-every of 1 or more")
-        if self.snapshots and max(self.snapshots) > self.epochs:
-            raise refused("snapshots", self.snapshots, f"at most --epochs={self.epochs}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,14 +49,31 @@ def to_command(config: PretrainConfig, out: Path | None = None) -> list[str]:
     ['icone', 'pretrain', 'scans', '--batch-size', '1', '--warmup', '0.0', '--out', 'runs/again']
     """
     extensions = [word for name in EXTENSIONS for word in ("--import", name)]
+    config = _begun_anew(config)
     usual = PretrainConfig(source=config.source, batch_size=config.batch_size)
     if config.recipe != "paper":
-        had = continued_settings(config.weights is not None, None, config.warmup).warmup
-        config, usual = dataclasses.replace(config, warmup=had), dataclasses.replace(usual, warmup=WARMUP)
+        usual = dataclasses.replace(usual, warmup=WARMUP)
     flags = setting_words(config, usual)
     flags = ["--batch-size", str(config.batch_size), *flags]
     folder = [] if out is None else ["--out", out.as_posix()]
     return ["icone", "pretrain", config.source, *flags, *extensions, *folder]
+
+
+def _begun_anew(config: PretrainConfig) -> PretrainConfig:
+    """The configuration with which a new run trains as this one did.
+
+    It has no snapshots that only the run has, because it was extended, and it says that a run of before there was a
+    default warm-up had none.
+
+    >>> new = _begun_anew(PretrainConfig(source="scans", epochs=2, snapshots=(2, 4)))
+    >>> new.snapshots, new.warmup
+    ((2,), 0.0)
+    """
+    snapshots = tuple(epoch for epoch in config.snapshots if epoch <= config.epochs)
+    warmup = config.warmup
+    if config.recipe != "paper":
+        warmup = continued_settings(config.weights is not None, None, warmup).warmup
+    return dataclasses.replace(config, snapshots=snapshots, warmup=warmup)
 
 
 def setting_words(config: Any, default: Any, prefix: str = "--") -> list[str]:
@@ -86,7 +103,7 @@ def to_toml(config: PretrainConfig, comments: Sequence[str] = ()) -> str | None:
     >>> [line for line in text.splitlines() if line.startswith(("source", "window"))]
     ['source = "scans"', 'window = [-160.0, 240.0]']
     """
-    plain = {name: value for name, value in to_json(config).items() if value is not None}
+    plain = {name: value for name, value in to_json(_begun_anew(config)).items() if value is not None}
     top = {"source": plain.pop("source"), **plain}
     lines = [f"{name} = {_toml(value)}" for name, value in top.items() if not isinstance(value, dict)]
     for group, values in top.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
+import json
 import os
 import shutil
 import signal
@@ -17,18 +19,22 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
+import icone.data
 import icone.files
 import icone.run
+from icone.api.build import make_views
 from icone.api.embed import embed, load_encoder
 from icone.api.evaluate import evaluate
-from icone.api.pretrain import pretrain
+from icone.api.pretrain import pretrain, pretrain_many
 from icone.api.summaries import pretraining_summary
+from icone.config import PretrainConfig
 from icone.errors import InputError, InterruptedRun, TrainingError
 from icone.files import replace_file
 from icone.run import Run
 from icone.tensor_files import read_tensors
+from icone.training import Fit
 from icone.training.checkpoint import load_state
 from icone.training.step import TrainStep
 
@@ -458,3 +464,192 @@ def test_assigned_test_samples_that_were_trained_on_are_no_test_samples(tmp_path
     assert "4 held-out samples were trained on before: probes leave them out" in told.file.getvalue()
     again = pretrain(later, **settings | {"epochs": 3}, extend=True, console=quiet())
     assert again.instances["test_ids"] == run.instances["test_ids"]
+
+
+def test_anchors_keep_their_epsilon_whatever_the_learning_rate_becomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ε of their Adam belongs to their length, which is that of the rate with which the run began."""
+    points = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
+    settings = POINTS | {"out": tmp_path / "run", "epochs": 6, "checkpoint_seconds": 0.0, "console": quiet()}
+    per_anchor: list[float] = []
+    rates: list[float] = []
+    lengths: list[Tensor] = []
+    steps = Fit.steps
+
+    def watched(self: Fit) -> Iterator[None]:
+        anchors = self.step.method.get_parameter("objective.anchors.weight")
+        (group,) = [g for g in self.step.optimizer.param_groups if any(p is anchors for p in g["params"])]
+        per_anchor.append(group["eps"] * len(anchors) ** 0.5)  # it falls with the root of their number
+        rates.append(self.config.lr)
+        lengths.append(anchors.detach().norm(dim=1))
+        return steps(self)
+
+    def stop(row: dict[str, Any]) -> None:
+        raise InterruptedRun
+
+    monkeypatch.setattr(Fit, "steps", watched)
+    for more in ({}, *({"resume": True, "adjust": True, "lr": lr} for lr in (1e-3, 1e-5))):
+        with pytest.raises(InterruptedRun):
+            pretrain(points[:8], **settings | more, callbacks=[stop])
+    pretrain(points[:8], **settings, lr=1e-5, resume=True)
+    pretrain(points, **settings, lr=1e-2, extend=True)
+    pretrain(points, **settings, lr=1e-3, extend=True)
+    assert rates == [1e-4, 1e-3, 1e-5, 1e-5, 1e-2, 1e-3]
+    assert per_anchor[:4] == [per_anchor[0]] * 4
+    assert per_anchor == pytest.approx([per_anchor[0]] * 6, rel=0.2)  # more anchors are drawn anew
+    new = lengths[4][8:].numpy()
+    assert new == pytest.approx(lengths[0].mean().item(), rel=0.5)
+
+
+TAUGHT = POINTS | {"probe_every": 0, "epochs": 1}
+
+
+@pytest.mark.parametrize("method", ["icone_class", "cross_entropy"])
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [(["b", "c"], "b, c"), (["a", "b", "c"], "a, b, c"), (["aa", "a", "b"], "a, aa, b"), (["a"], "a")],
+    ids=["renamed", "gained", "in-between", "lost"],
+)
+def test_a_class_does_not_get_the_weights_of_another(
+    method: str, classes: list[str], said: str, tmp_path: Path
+) -> None:
+    points = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    settings = TAUGHT | {"method": method, "out": tmp_path / "run", "console": quiet()}
+    run = pretrain(points[:8], **settings, labels=["a", "b"] * 4)
+    before = files(run.folder)
+    others = [classes[row % len(classes)] for row in range(12)]
+    words = f"extended by other classes: it was taught a, b, and the data has {said}. {method} has weights for each "
+    with pytest.raises(InputError, match=words) as refusal:
+        pretrain(points, **settings, labels=others, extend=True)
+    assert f'with weights="{run.folder}" the new run starts' in str(refusal.value)
+    assert files(run.folder) == before
+    run = pretrain(points, **settings, labels=["b", "a"] * 6, extend=True)  # the same classes, found in another order
+    assert (run.epochs, run.instances["class_names"]) == (2, ["a", "b"])
+    new = pretrain(points, **settings | {"out": tmp_path / "new"}, labels=[*others[:11], "z"], weights=run.folder)
+    assert new.finished  # the way that is named works
+
+
+@pytest.mark.parametrize("method", ["icone_instance", "supcon"])
+def test_methods_that_only_compare_labels_go_on_with_other_classes(method: str, tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    settings = TAUGHT | {"method": method, "out": tmp_path / "run", "console": quiet()}
+    pretrain(points[:8], **settings, labels=["a", "b"] * 4)
+    run = pretrain(points, **settings, labels=["c", "b"] * 4 + ["d"] * 4, extend=True)
+    assert (run.epochs, run.instances["class_names"]) == (2, ["b", "c", "d"])
+
+
+def test_a_run_that_does_not_say_its_classes_is_extended_with_a_note(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    settings = TAUGHT | {"method": "cross_entropy", "labels": ["a", "b"] * 4, "out": tmp_path / "run"}
+    run = pretrain(points, **settings, console=quiet())
+    (run.folder / "instances.json").write_text("{}")
+    told = Console(file=io.StringIO(), width=500)
+    pretrain(points, **settings, extend=True, console=told)
+    assert f"note: {run.folder} does not say which classes it was taught" in told.file.getvalue()  # type: ignore[attr-defined]
+
+
+class Pictures:
+    """Images of 16 bits, of which the later ones are sixty times as bright as the first eight."""
+
+    def __init__(self, folder: Path) -> None:
+        pictures = np.random.default_rng(0).random((12, 16, 16)) * 1000
+        pictures[8:] *= 60
+        self.all, self.data, self.out = pictures.astype(np.uint16), folder / "pictures.npy", folder / "run"
+        self.settings: dict[str, Any] = {
+            "encoder": "test_resnet", "size": 16, "epochs": 1, "batch_size": 4, "probe_every": 0, "device": "cpu",
+        }  # fmt: skip
+
+    def train(self, count: int, **more: Any) -> tuple[Run, str]:
+        """A training on the first pictures, and what it said."""
+        np.save(self.data, self.all[:count])
+        told = Console(file=io.StringIO(), width=1000)
+        run = pretrain(self.data, **{"out": self.out} | self.settings | more, console=told)
+        return run, told.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Pictures:
+    return Pictures(tmp_path)
+
+
+def test_an_extended_run_keeps_its_scale_of_intensities(pictures: Pictures) -> None:
+    """Four images of another range made all others dark, without a word."""
+    run, _ = pictures.train(8)
+    began = run.preparation
+    assert began.high is not None
+    assert began.high[0] < 1000
+    run, told = pictures.train(12, extend=True)
+    assert run.preparation == began
+    assert "the scale of intensities stays that of the run so far, because its encoder has learned it; " in told
+    assert "from all samples of now it would be: each sample is scaled by its own" in told
+    lost = float((pictures.all[8:] > began.high[0]).mean())
+    assert f". {lost:.0%} of the values of new samples lie outside and are clipped. " in told
+    assert 'intensity="sample" scales each sample by itself' in told
+    seen = icone.data.load_data(run.config, kept=run.preparation).train.images_at(torch.arange(12))
+    assert torch.equal(seen, began.batch(pictures.all[:, None]))
+    trained_on = make_views(run.config, began).plain(seen)
+    features = embed(run, pictures.data, device="cpu", console=quiet()).filter(regex=r"^f\d").to_numpy()
+    np.testing.assert_allclose(features, load_encoder(run).encoder(trained_on).detach().numpy(), rtol=1e-3, atol=1e-5)
+    run, told = pictures.train(12, extend=True)
+    assert run.preparation == began
+    assert "clipped" not in told  # these samples are not new any more
+
+
+def test_an_interrupted_extension_keeps_its_scale_too(pictures: Pictures) -> None:
+    def stop(row: dict[str, Any]) -> None:
+        raise InterruptedRun
+
+    began = pictures.train(8)[0].preparation
+    with pytest.raises(InterruptedRun):
+        pictures.train(12, epochs=3, extend=True, checkpoint_seconds=0.0, callbacks=[stop])
+    run, told = pictures.train(12, epochs=3, resume=True)
+    assert run.preparation == began
+    assert "the scale of intensities stays that of the run so far" in told
+
+
+def test_a_window_replaces_the_scale_of_a_run(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = pictures.train(8)[0].preparation
+    assert (began.low, began.high) != (None, None)
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "describe", killed)  # between the state and config.json
+        with pytest.raises(Killed):
+            pictures.train(12, extend=True, window=(0, 60_000))
+    run, told = pictures.train(12, resume=True, window=(0, 60_000))
+    assert "becomes 0 to 1; from here on: 0 to 60000 becomes 0 to 1" in told
+    assert (run.preparation.low, run.preparation.high) == ((0.0,), (60_000.0,))
+    again, told = pictures.train(12, extend=True, window=(0, 60_000))
+    assert again.preparation == run.preparation
+    assert "from here on" not in told
+    assert "scale of intensities" not in told
+
+
+def test_seeds_beside_an_extended_run_have_its_scale(pictures: Pictures, tmp_path: Path) -> None:
+    outs = [tmp_path / f"seed-{seed}" for seed in range(3)]
+    began = pictures.train(8, out=outs[0])[0].preparation
+    run, _ = pictures.train(12, epochs=2, extend=True, out=outs[0])
+    configs = [dataclasses.replace(run.config, seed=seed) for seed in range(3)]
+    _, second, _ = pretrain_many(configs, outs, resume=True, console=quiet())
+    assert second.preparation == began
+    content = json.loads((outs[1] / "config.json").read_text())
+    content["data"]["preparation"]["high"] = [60_000.0]
+    (outs[1] / "config.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="seed-1 began with other samples than the others, and scales intensities"):
+        pretrain_many(configs, outs, resume=True, console=quiet())
+
+
+def test_what_three_channels_are_stays(tmp_path: Path) -> None:
+    np.save(tmp_path / "colours.npy", np.random.default_rng(0).integers(0, 255, (6, 3, 16, 16), np.uint8))
+    config = PretrainConfig(source=str(tmp_path / "colours.npy"), size=16, cache="off")
+    plain = icone.data.load_data(config).preparation
+    data = icone.data.load_data(config, kept=dataclasses.replace(plain, is_rgb=False, size=(32, 32)))
+    assert data.preparation == dataclasses.replace(plain, is_rgb=False)
+    (note,) = [note for note in data.notes if "as in the run so far" in note]
+    assert "views take the three channels for channels without colours" in note
+    assert "--colour=yes" in note
+    gray = dataclasses.replace(plain, channels=1, is_rgb=False)  # of another network, which is refused later
+    assert icone.data.load_data(config, kept=gray).preparation == plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -234,6 +235,17 @@ def test_options_parse_and_have_typed_defaults(name: str) -> None:
 def test_per_instance_tables_have_one_row_per_instance(name: str) -> None:
     state = make_method(name).state_dict()
     assert all(len(state[table]) == INSTANCES for table in METHODS[name].per_instance)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs_labels])
+def test_methods_that_keep_classes_have_weights_for_each(name: str) -> None:
+    """What is said of a method decides whether a run of it can be extended by other classes."""
+    shapes = []
+    for classes in (CLASSES, CLASSES + 1):
+        setting = dataclasses.replace(make_setting(4), labels=torch.arange(INSTANCES) % classes, num_classes=classes)
+        state = build_method(name, make_encoder(simplest(name)), setting, small_options(name)).state_dict()
+        shapes.append({key: tensor.shape for key, tensor in state.items()})
+    assert METHODS[name].keeps_classes == (shapes[0] != shapes[1])
 
 
 @ALL

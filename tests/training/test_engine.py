@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
+from rich.console import Console
 
 from icone.api.pretrain import pretrain, pretrain_many
 from icone.config import PretrainConfig
@@ -16,8 +20,9 @@ from icone.cuda.deferred_gradients import DeferredGradLinear
 from icone.cuda.graph import CapturedEngine, compile_parts, many_recompiles, undo
 from icone.data import Loader, load_data
 from icone.encoders import build_encoder
-from icone.errors import InputError
+from icone.errors import InputError, InterruptedRun, TrainingError
 from icone.methods import METHODS, Setting, build_method
+from icone.run import Run
 from icone.tensor_files import read_tensors
 from icone.training.context import RunContext
 from icone.training.engine import EagerEngine
@@ -162,6 +167,32 @@ def test_several_runs_are_each_the_run_alone(tmp_path: Path) -> None:
         assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
     again = pretrain_many(configs, [tmp_path / "a", tmp_path / "b"], resume=True)
     assert [one.finished for one in again] == [True, True]
+
+
+def test_a_run_that_fails_does_not_stop_those_after_it(tmp_path: Path) -> None:
+    settings = POINTS | {"epochs": 2}
+    configs = [PretrainConfig(**settings, seed=seed, lr=lr) for seed, lr in enumerate((1e-4, 1e29, 1e29, 1e-4))]
+    outs = [tmp_path / f"seed-{seed}" for seed in range(4)]
+    told = Console(file=io.StringIO(), width=500)
+    with pytest.raises(TrainingError, match="weights are not finite after step 0"):
+        pretrain_many(configs, outs, console=told)
+    assert [Run(out).finished for out in outs] == [True, False, False, True]
+    assert isinstance(told.file, io.StringIO)
+    assert [f"note: {out} failed: " in told.file.getvalue() for out in outs] == [False, True, True, False]
+
+
+def test_an_interruption_stops_the_runs_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = TrainStep.__call__
+
+    def interrupted(self: TrainStep, batches: Any) -> None:
+        step(self, batches)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(TrainStep, "__call__", interrupted)
+    outs = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(InterruptedRun, match="stopped after step 1 of"):
+        pretrain_many([PretrainConfig(**POINTS, seed=seed) for seed in range(2)], outs)
+    assert [Run(out).exists() for out in outs] == [True, False]
 
 
 def test_runs_that_train_together_need_the_same_data(tmp_path: Path) -> None:

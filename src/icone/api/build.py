@@ -271,10 +271,18 @@ def given_objects(run: Run, encoder: nn.Module | None, views: Any, call: str) ->
     return Given(encoder=encoder, views=views)
 
 
-def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, from_state: bool = False) -> Method:
+def make_method(
+    config: PretrainConfig,
+    data: Data,
+    given: Given = NOTHING,
+    *,
+    from_state: bool = False,
+    first_lr: float | None = None,
+) -> Method:
     """The method with its encoder, on the CPU, initialised from the configuration's seed.
 
-    The encoder starts from the weights of the configuration, unless a saved state replaces them anyway.
+    The encoder starts from the weights of the configuration, unless a saved state replaces them anyway. `first_lr` is
+    the learning rate that a run began with, where it has another now: its anchors have the scale of the first.
     """
     preparation, train = data.preparation, data.train
     if given.method is not None:
@@ -298,7 +306,7 @@ def make_method(config: PretrainConfig, data: Data, given: Given = NOTHING, *, f
         epochs=config.epochs,
         diversity_flops=_diversity_flops(encoder, config, preparation),
         sampled_share=SAMPLED_SHARE[_processor(config)],
-        initial_scale=initial_scale(config.lr, config.recipe),
+        initial_scale=initial_scale(config.lr if first_lr is None else first_lr, config.recipe),
         sample_shape=(preparation.channels, *preparation.size),
         labels=train.labels if (train.labels >= 0).all() else None,
         num_classes=len(train.class_names),

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from icone.api.data_defaults import BatchChoice, with_batch_of_before, with_defaults_of_before
-from icone.api.run_labels import check_same_labels, differences_but_place, way_to_labels
+from icone.api.run_labels import check_same_classes, check_same_labels, differences_but_place, way_to_labels
 from icone.api.seen_samples import recorded_instances
 from icone.api.training_data import KnownData
 from icone.config import EncoderConfig, PretrainConfig
 from icone.config_text import differences, from_json
-from icone.data import DIGEST_VERSION, Data, InstanceChange, check_outside, compare_instances
+from icone.data import DIGEST_VERSION, Data, InstanceChange, Preparation, check_outside, compare_instances
 from icone.data.loader import too_large_batch
+from icone.data.notes import intensity_note
 from icone.errors import InputError
 from icone.nn import plain_state_dict
 from icone.outputs import outputs_in
@@ -26,7 +27,7 @@ from icone.run import Run, check_free, free_folder
 from icone.tensor_files import misfit, read_tensors
 from icone.terminal import counted, either
 from icone.training.checkpoint import SavedState, StateBook, load_state
-from icone.validation import check_folder, user_path
+from icone.validation import check_folder, refused, user_path
 
 ADJUSTABLE = {"lr", "weight_decay", "clip_gradient"}
 """Settings that may change on the way, because no tensor of the state depends on them."""
@@ -159,6 +160,71 @@ def as_it_began(book: StateBook, config: PretrainConfig, choice: BatchChoice) ->
     return with_defaults_of_before(with_batch_of_before(config, before, choice), before)
 
 
+SCALED_BY = ("window", "intensity", "channels", "colour")
+"""Settings that ask for a scale of intensities."""
+
+
+def kept_scale(run: Run, config: PretrainConfig) -> Preparation | None:
+    """The preparation whose scale of intensities a run keeps: its encoder has learned it. None where settings of now
+    ask for another one."""
+    before = run.config
+    return run.preparation if all(getattr(before, name) == getattr(config, name) for name in SCALED_BY) else None
+
+
+def check_left_scale(run: Run, known: KnownData) -> None:
+    """Refuse to train a run among others whose samples are scaled in another way than its own."""
+    if run.preparation.scale != known.data.preparation.scale:
+        raise InputError(
+            f"{run.folder} began with other samples than the others, and scales intensities in another way: go on with "
+            "each run by itself (`icone pretrain` with its --seed and --out), or choose another --out"
+        )
+
+
+def _other_scale(run: Run, config: PretrainConfig, now: Preparation) -> str:
+    """A note where samples are scaled in another way than a run did so far; else nothing."""
+    was, will_be = (
+        intensity_note(preparation, of).removeprefix("intensity: ")
+        for preparation, of in ((run.preparation, run.config), (now, config))
+    )
+    return "" if was == will_be else f"intensities were scaled so far: {was}; from here on: {will_be}"
+
+
+def first_lr(book: StateBook) -> float:
+    """The learning rate with which a run began, whatever it was changed to since.
+
+    Its anchors were drawn at the scale of this rate, and the ε of their Adam belongs to their length.
+    """
+    changed = [text for change in book.changes for text in change["settings"] if text.startswith("lr: ")]
+    return float(changed[0].removeprefix("lr: ").partition(" -> ")[0]) if changed else from_json(book.config).lr
+
+
+def last_epoch(book: StateBook, config: PretrainConfig, going_on: GoingOn) -> int:
+    """The number of epochs that a run has in the end, where it goes on with these settings."""
+    done = len(book.history)
+    adds = going_on.extend and done - book.epochs_before >= config.epochs
+    return (done if adds else book.epochs_before) + config.epochs
+
+
+def check_snapshots(config: PretrainConfig, last: int) -> None:
+    """Refuse `--snapshots` after the `last` epoch of a run; those of an extended one count from its beginning."""
+    if config.snapshots and max(config.snapshots) > last:
+        most = f"--epochs={last}" if last == config.epochs else f"{last}, the epochs of the whole run"
+        raise refused("snapshots", config.snapshots, f"at most {most}")
+
+
+def _missed_snapshots(run: Run, book: StateBook, config: PretrainConfig, last: int) -> str:
+    """A note about epochs of `--snapshots` that a run has done already, without keeping its weights; else nothing."""
+    done = len(book.history)
+    missed = [epoch for epoch in config.snapshots if epoch <= done and not run.snapshot_file(epoch).is_file()]
+    if not missed:
+        return ""
+    epochs = f"{either(len(missed), 'epoch', 'epochs')} {', '.join(map(str, missed))}"
+    return (
+        f"the weights after {epochs}, which --snapshots asks for, are gone: epochs count from the beginning of the "
+        f"run, and {done} of {last} are done"
+    )
+
+
 def check_samples_left(book: StateBook, config: PretrainConfig, samples: int) -> None:
     """Refuse a batch larger than all samples, unless it is the one that the run began with: samples have gone since."""
     if config.batch_size != from_json(book.config).batch_size:
@@ -198,7 +264,12 @@ def read_so_far(
     if going_on.resume:
         before = from_json(saved.config)
         check_same_labels(run.folder, recorded_instances(run), before, config, known.data.train, say)
+    if note := _missed_snapshots(run, saved, config, last_epoch(saved, config, going_on)):
+        say(f"note: {note}")
+    if note := _other_scale(run, config, known.data.preparation):
+        say(f"note: {note}")
     if going_on.extend:
+        check_same_classes(run, recorded_instances(run), config, known.data.train, say)
         samples = change if change else "the files are the same"
         say(f"extending: {samples}{_new_samples(saved, run, known.data, change)}")
         say(f"extending: {_where_it_goes_on(saved, config)}")

@@ -29,9 +29,14 @@ from icone.api.going_on import (
     as_it_began,
     check_left,
     check_left_samples,
+    check_left_scale,
     check_outside_data,
     check_samples_left,
+    check_snapshots,
     check_start,
+    first_lr,
+    kept_scale,
+    last_epoch,
     put_initial_weights,
     read_so_far,
     tell_probed,
@@ -47,7 +52,7 @@ from icone.config import EncoderConfig, PretrainConfig, is_object
 from icone.config_text import different_data, to_command, to_toml
 from icone.data import Data, check_path, larger_last_batch, where_samples_are
 from icone.encoders.pretrained import LOADED_WEIGHTS, LoadedWeights
-from icone.errors import InputError, tell_interruptions
+from icone.errors import InputError, TrainingError, tell_interruptions
 from icone.evaluation.live_probe import LiveProbe
 from icone.nn import plain_state_dict
 from icone.outputs import default_folder
@@ -126,6 +131,7 @@ def pretrain(
     check_outside_data(run, config)
     if not going_on:
         check_path(config.source)
+        check_snapshots(config, config.epochs)
     check_start(run, resume, extend)
     build_loggers(run.folder, config)  # refuses what is not installed before any data is read
     device = pick_device(config.device)
@@ -135,11 +141,13 @@ def pretrain(
             config = as_it_began(book, config, choice)
             check_batch_size(config.batch_size, ranks)
             going_on.changes(book, config, run)
+            check_snapshots(config, last_epoch(book, config, going_on))
         elif choice == "given":
             check_batches(config, ranks)
         with one_reads_first(ranks):
             split = earlier_split(run) if going_on else None
-            data = load_training_data(config, console, source, given_labels, groups, split)
+            kept = kept_scale(run, config) if going_on else None
+            data = load_training_data(config, console, source, given_labels, groups, split, kept)
         samples = len(data.data.train.ids)
         if book is None:
             dims = data.data.preparation.spatial_dims
@@ -151,7 +159,8 @@ def pretrain(
         plan = _plan(config, data.data, given, device, console) if is_planned else None
         config = config if plan is None else plan.apply(config)
         with console.status("building the encoder"):
-            parts = build_parts(config, data.data, given, ranks, from_state=bool(going_on))
+            began = None if book is None else first_lr(book)
+            parts = build_parts(config, data.data, given, ranks, from_state=book is not None, first_lr=began)
         show_summary(data.data.summary, config, parts.method.encoder, parts.loader.device, console)
         if device.type == "cpu" and (note := busy_cores(torch.get_num_threads())):
             say(console, f"note: {note}")
@@ -215,11 +224,13 @@ def pretrain_many(
             check_left(run, config)
         elif choice == "given":
             check_batches(config)
+        check_snapshots(config, run.epochs if run.exists() else config.epochs)
         build_loggers(run.folder, config)
     device = pick_device(first.device)
     side_by_side = device.type == "cuda" and all(config.engine != "eager" for config in configs)
     with requeued_jobs(console), own_randomness(device), memory_errors(first):
-        data = load_training_data(first, console, first.source)
+        kept = next((kept_scale(run, config) for config, run in zip(configs, runs, strict=True) if run.exists()), None)
+        data = load_training_data(first, console, first.source, kept=kept)
         if not any(run.exists() and run.config.encoder == EncoderConfig.encoder for run in runs):
             decide = partial(
                 with_data_defaults, choice=choice, spatial_dims=data.data.preparation.spatial_dims,
@@ -230,6 +241,8 @@ def pretrain_many(
         waiting = [(c, r) for c, r in zip(configs, runs, strict=True) if not (resume and r.exists() and r.finished)]
         together = [waiting] if side_by_side else [[one] for one in waiting]
         for config, run in zip(configs, runs, strict=True):
+            if run.exists():
+                check_left_scale(run, data)
             if run.exists() and run.finished:
                 check_left_samples(run, data, config, partial(say, console))
         show_summary(data.data.summary, configs[0], None, device, console)
@@ -240,8 +253,7 @@ def pretrain_many(
             changed = any(run.exists() and (run.record.get("extensions") or run.record.get("changes")) for run in runs)
             say(console, _repeat_line(command, bool(changed)))
         with tell_interruptions(partial(_kept, runs)):
-            for group in together:
-                _train_together(group, data, resume, console, says_repeat=not command)
+            _train_groups(together, data, resume, console, says_repeat=not command)
     return runs
 
 
@@ -251,16 +263,35 @@ def _known_defaults(config: PretrainConfig, run: Run) -> PretrainConfig:
     return with_defaults_of_before(config, run.config) if run.exists() else config
 
 
-def _train_together(
-    group: Sequence[tuple[PretrainConfig, Run]], data: KnownData, resume: bool, console: Console, says_repeat: bool
+Waiting = Sequence[tuple[PretrainConfig, Run]]
+"""Runs that are trained together, with their settings."""
+
+
+def _train_groups(
+    groups: Sequence[Waiting], data: KnownData, resume: bool, console: Console, says_repeat: bool
 ) -> None:
+    """Train one group after another; one that fails is left, and its error is raised at the end."""
+    failed: list[InputError | TrainingError] = []
+    for group in groups:
+        try:
+            _train_together(group, data, resume, console, says_repeat)
+        except (InputError, TrainingError) as error:
+            failed.append(error)
+            if len(groups) > 1:
+                say(console, f"note: {group[0][1].folder} failed: {error}")
+    if failed:
+        raise failed[0]
+
+
+def _train_together(group: Waiting, data: KnownData, resume: bool, console: Console, says_repeat: bool) -> None:
     """Train runs side by side; each prints how to repeat it, where no command repeats all of them."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(memory_errors(group[0][0]))
         fits = []
         for config, run in group:
             again = resume and run.exists()
-            parts = build_parts(config, data.data, from_state=again)
+            began = first_lr(load_book(run)) if again else None
+            parts = build_parts(config, data.data, from_state=again, first_lr=began)
             stack.enter_context(run.locked())
             check_start(run, again, extend=False)  # somebody may have been quicker
             display = stack.enter_context(PlainDisplay(console, name=run.folder.name))

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,11 @@ from icone.data import Dataset
 from icone.data.identity import content_digest
 from icone.errors import InputError
 from icone.methods import method_class
+from icone.run import Run
 from icone.terminal import either
+
+CLASSES_SHOWN = 20
+"""Classes that an error names, of those of a run and of those of now."""
 
 
 def has_other_table(before: PretrainConfig, now: PretrainConfig) -> bool:
@@ -88,6 +92,35 @@ def check_same_labels(
         f"{folder} was trained with {_place(before)}, and {_place(now)} are {what}. Give those that it was trained "
         "with, wherever they lie now, or start anew under another --out"
     )
+
+
+def check_same_classes(
+    run: Run, told: dict[str, Any], now: PretrainConfig, train: Dataset, say: Callable[[str], None]
+) -> None:
+    """Refuse to extend a run by other classes, where its method has weights for each: they would go to another class.
+
+    `told` is what the run says about its samples.
+    """
+    method = method_class(now.method)
+    if not (method.needs_labels and method.keeps_classes):
+        return
+    if not (known := told.get("class_names")):
+        say(f"note: {run.folder} does not say which classes it was taught, so that only their number is compared")
+        return
+    if known == list(train.class_names):
+        return
+    weights = f"; with --weights={shlex.quote(str(run.folder))} the new run starts from the encoder of this one"
+    raise InputError(
+        f"{run.folder} cannot be extended by other classes: it was taught {_listed(known)}, and the data has "
+        f"{_listed(train.class_names)}. {now.method} has weights for each class, which would go to another. Start anew "
+        f"under another --out{weights if run.finished else ''}"
+    )
+
+
+def _listed(classes: Sequence[str]) -> str:
+    """The names of classes, of very many the first."""
+    more = f" … ({len(classes)} classes)" if len(classes) > CLASSES_SHOWN else ""
+    return ", ".join(classes[:CLASSES_SHOWN]) + more
 
 
 def _place(config: PretrainConfig) -> str:

@@ -15,7 +15,16 @@ from rich.console import Console
 from icone.api.run_labels import labels_digest
 from icone.api.training_parts import Parts
 from icone.config import PretrainConfig
-from icone.data import DIGEST_VERSION, Data, DigestMemory, EarlierSplit, cache_folder, load_data, open_source
+from icone.data import (
+    DIGEST_VERSION,
+    Data,
+    DigestMemory,
+    EarlierSplit,
+    Preparation,
+    cache_folder,
+    load_data,
+    open_source,
+)
 from icone.encoders import num_features
 from icone.methods import chosen_options
 from icone.recipe import RECIPE_VERSION
@@ -37,10 +46,11 @@ def load_training_data(
     labels: Any = None,
     groups: Any = None,
     earlier: EarlierSplit | None = None,
+    kept: Preparation | None = None,
 ) -> KnownData:
     """Read the samples of a configuration, in memory where they fit, and digest their contents.
 
-    What a run that goes on has held out and trained on before stays so.
+    What a run that goes on has held out and trained on before stays so, and its scale of intensities is `kept`.
     """
     with ProgressBar(console) as bar:
         opened = open_source(source, config, labels, groups)
@@ -50,6 +60,7 @@ def load_training_data(
             report=partial(say, console),
             progress=bar,
             earlier=earlier,
+            kept=kept,
         )
         memory = DigestMemory(cache_folder(config.cache) if opened.is_cacheable else None, config.source)
         digests = data.source.digests(

@@ -59,11 +59,12 @@ def build_parts(
     ranks: Ranks | None = None,
     *,
     from_state: bool = False,
+    first_lr: float | None = None,
 ) -> Parts:
-    """Everything that can refuse the configuration, before anything is written."""
+    """Everything that can refuse the configuration, before anything is written; arguments as in `make_method`."""
     device = pick_device(config.device)
     seed_random_numbers(config.seed, device)
-    method = make_method(config, data, given, from_state=from_state)
+    method = make_method(config, data, given, from_state=from_state, first_lr=first_lr)
     views = make_training_views(config, data.preparation, given).to(device)
     loader = Loader(
         data.train,

@@ -37,7 +37,7 @@ from icone.data.inspection import (
     window_notes,
 )
 from icone.data.memory import GB, free_bytes
-from icone.data.notes import constant_channels, crop_notes, guess_notes, intensity_note, range_notes
+from icone.data.notes import constant_channels, crop_notes, guess_notes, intensity_note, kept_scale_notes, range_notes
 from icone.data.prepare import Preparation
 from icone.data.source_cache import SourceCache
 from icone.data.sources.base import Array, Source
@@ -82,13 +82,15 @@ def load_data(
     progress: Progress | None = None,
     source: Source | None = None,
     earlier: EarlierSplit | None = None,
+    kept: Preparation | None = None,
 ) -> Data:
     """Open the source of a configuration, draw the samples that take part, check, prepare and read them.
 
-    `source` is given where it is open already, `earlier` where a run goes on. `report` is told what the disk refuses;
-    `progress` gets (what is done, samples done, total) while the samples are looked at, prepared and read.
+    `source` is given where it is open already, `earlier` where a run goes on, and `kept` where it keeps the scale of
+    intensities that it began with. `report` is told what the disk refuses; `progress` gets (what is done, samples done,
+    total) while the samples are looked at, prepared and read.
     """
-    found = _examine(config, report, progress, source, earlier=earlier)
+    found = _examine(config, report, progress, source, earlier=earlier, kept=kept)
     preparation, drawn = found.preparation, found.drawn
     train, test = found.reader.prepare(preparation, drawn.train, drawn.test)
     notes = [*found.notes, *_storage_notes(found, train)]
@@ -143,6 +145,7 @@ def _examine(
     fewest: int = 2,
     earlier: EarlierSplit | None = None,
     looks_at_all: bool = True,
+    kept: Preparation | None = None,
 ) -> _Examined:
     """Open the source, draw the samples that take part, look at them and choose how they are prepared.
 
@@ -170,9 +173,13 @@ def _examine(
         train, test = (_without(source, part, skipped) for part in (drawn.train, drawn.test))
         drawn, skipped = drawn._replace(train=train, test=test), [*lost, *skipped]
     check_alike(source, facts, config)
-    preparation = Preparation.infer(_only(facts, drawn.train), config, source.size)
+    inferred = Preparation.infer(_only(facts, drawn.train), config, source.size)
+    preparation = inferred if kept is None else inferred.with_scale_of(kept)
     check_window(source, facts, config)
-    notes = [*drawn.notes, *_notes(source, facts, skipped, drawn, preparation, config)]
+    known = frozenset[str]() if earlier is None else earlier.train | earlier.test
+    new = [fact for fact in facts if source.ids[fact.position] not in known]
+    scale = kept_scale_notes(preparation, inferred, config, new)
+    notes = [*drawn.notes, *_notes(source, facts, skipped, drawn, preparation, config), *scale]
     return _Examined(source, reader, drawn, facts, skipped, preparation, notes)
 
 

@@ -211,6 +211,39 @@ def intensity_note(preparation: Preparation, config: DataConfig, names: Sequence
     return f"intensity: each channel is scaled to 0 to 1 by its own range ({listed}{more})"
 
 
+def kept_scale_notes(
+    preparation: Preparation, inferred: Preparation, config: DataConfig, new: Sequence[Facts]
+) -> Iterator[str]:
+    """What differs where a run keeps its scale of intensities, which all samples of now would not have given it.
+
+    `new` are the samples that the run did not know.
+    """
+    if intensity_note(preparation, config) != (of_now := intensity_note(inferred, config)):
+        way_out = "--intensity=sample scales each sample by itself from here on"
+        if inferred.low is not None and inferred.high is not None:
+            way_out = f'--window="{min(inferred.low):g} {max(inferred.high):g}" scales all of them anew from here on'
+        outside = _outside(preparation, new)
+        clipped = f". {outside:.0%} of the values of new samples lie outside and are clipped" if outside >= 0.01 else ""
+        yield (
+            "the scale of intensities stays that of the run so far, because its encoder has learned it; from all "
+            f"samples of now it would be: {of_now.removeprefix('intensity: ')}{clipped}. {way_out}"
+        )
+    if preparation.is_rgb != inferred.is_rgb:
+        go_on, other = ("red, green and blue", "no") if preparation.is_rgb else ("channels without colours", "yes")
+        yield (
+            f"views take the three channels for {go_on}, as in the run so far, though not all files declare them so: "
+            f"--colour={other} changes that from here on"
+        )
+
+
+def _outside(preparation: Preparation, facts: Sequence[Facts]) -> float:
+    """The share of the values of samples that a range clips."""
+    if preparation.low is None or preparation.high is None or not facts:
+        return 0.0
+    values = np.concatenate([fact.values.ravel() for fact in facts])
+    return float(((values < min(preparation.low)) | (values > max(preparation.high))).mean())
+
+
 def constant_channels(facts: Sequence[Facts]) -> list[int]:
     """Numbers, from 1, of the channels that hold one value only; none where the samples differ in their channels."""
     if len({fact.shape[0] for fact in facts}) > 1:

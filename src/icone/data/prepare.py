@@ -203,6 +203,17 @@ class Preparation:
         )
         return dataclasses.replace(inferred, needs_spacing=needs_spacing)
 
+    @property
+    def scale(self) -> dict[str, Any]:
+        """What becomes of values, apart from sizes: the range and its type, and what three channels are."""
+        return {name: getattr(self, name) for name in ("low", "high", "dtype", "shares_range", "is_rgb")}
+
+    def with_scale_of(self, other: Preparation) -> Preparation:
+        """This preparation with the `scale` of another one for as many axes and channels; else itself."""
+        if (self.spatial_dims, self.channels) != (other.spatial_dims, other.channels):
+            return self
+        return dataclasses.replace(self, **other.scale)
+
     def with_range_of(self, array: Array) -> Preparation:
         """This preparation with the percentiles of one sample (C, *spatial) as its range, so that parts of the sample
         can be prepared one after another; itself where it has a range already."""

@@ -72,6 +72,9 @@ class Method(nn.Module, ABC):
     prevents_collapse: ClassVar[str]
     """What keeps the embeddings of different instances apart, in a few words: a column of `icone methods`."""
     needs_labels: ClassVar[bool] = False
+    keeps_classes: ClassVar[bool] = True
+    """Whether a method that needs labels has weights for each class, so that a run keeps its classes and their order.
+    One that only asks which samples have the same label says False: a run can then be extended by other classes."""
     reads: ClassVar[Reads] = "features"
     """What it reads of an encoder: features, which any has; the last feature map; the tokens of a transformer."""
     max_gradient_norm: ClassVar[float | None] = None

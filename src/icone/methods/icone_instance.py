@@ -33,6 +33,7 @@ class IConEInstance(Anchored):
     learning: ClassVar[Learning] = Learning(batch_size=1, gain=31)
     prevents_collapse: ClassVar[str] = "diversity loss over anchors of different classes"
     needs_labels: ClassVar[bool] = True
+    keeps_classes: ClassVar[bool] = False
     per_instance: ClassVar[tuple[str, ...]] = ("anchors.weight",)
     paper_options: ClassVar[dict[str, object]] = PAPER_OPTIONS["icone_instance"]
 

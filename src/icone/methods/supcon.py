@@ -30,6 +30,7 @@ class SupCon(Method):
         "SupCon contrasts classes within the batch: at batch size 1 its loss and gradient are exactly zero"
     )
     needs_labels: ClassVar[bool] = True
+    keeps_classes: ClassVar[bool] = False
 
     def __init__(
         self, encoder: nn.Module, setting: Setting, *, temperature: Temperature = 0.1, out: HeadOut = 128
