@@ -179,6 +179,33 @@ def test_a_table_without_groups_keeps_those_of_the_run(tmp_path: Path) -> None:
     assert (table["label"] != "").sum() == 40
 
 
+@pytest.mark.parametrize("as_table", [True, False])
+def test_a_column_of_groups_that_was_found_is_kept_too(tmp_path: Path, as_table: bool) -> None:
+    frame = pd.DataFrame({"id": IDS, "label": CLASSES, "patient": GROUPS})
+    others = pd.DataFrame({"id": IDS, "label": CLASSES[::-1]})
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    others.to_csv(tmp_path / "other.csv", index=False)
+    np.save(tmp_path / "points.npy", X)
+    labels = tmp_path / "all.csv" if as_table else frame
+    run = pretrain(tmp_path / "points.npy", tmp_path / "run", labels=labels)
+    group = dict(zip(IDS, GROUPS, strict=True))
+    for given in (tmp_path / "other.csv", others, CLASSES[::-1]):
+        assert evaluate(run, labels=given, untrained=False)["data"]["groups"] == len(set(GROUPS))
+        with np.load(run.features_file) as saved:
+            assert dict(zip(saved["ids"].tolist(), saved["groups"].tolist(), strict=True)) == group
+    tuned = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
+    icone.finetune(run, out=tmp_path / "tuned", labels=others, **tuned)
+    parts = json.loads((tmp_path / "tuned" / "config.json").read_text())["parts"]
+    assert parts["test"]
+    assert not {group[name] for name in parts["train"]} & {group[name] for name in parts["test"]}
+    own = evaluate(run, labels=others.assign(group=[f"s{i // 10}" for i in range(COUNT)]), untrained=False)
+    assert own["data"]["groups"] == COUNT // 10  # labels with groups of their own
+    (tmp_path / "all.csv").unlink()
+    result = evaluate(run, labels=others, untrained=False)["data"]
+    gone = any("no longer at" in note and "all.csv" in note for note in result["notes"])
+    assert (result["groups"], gone) == ((0, True) if as_table else (len(set(GROUPS)), False))
+
+
 def test_parts_that_the_data_assigns_are_used(tmp_path: Path) -> None:
     paths = []
     for i in range(30):
