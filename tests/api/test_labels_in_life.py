@@ -16,6 +16,8 @@ import icone
 from icone.api.evaluate import score_sentences
 from icone.cli import main
 from icone.errors import InputError
+from icone.report.samples import read_samples
+from icone.report.thumbnails import picture_of
 from icone.run import Run
 from icone.terminal import Terminal
 
@@ -143,6 +145,24 @@ def test_an_external_test_set(run: Run, tmp_path: Path) -> None:
         features = saved["features"]
     embedded = icone.embed(run, other, device="cpu", console=quiet()).filter(regex=r"^f\d").to_numpy()
     np.testing.assert_allclose(features[COUNT:], embedded, rtol=1e-5)
+
+
+def test_patterns_choose_among_the_files_of_the_run_alone(tmp_path: Path) -> None:
+    for folder, names in (("own", ["a_x", "b_x", "left_out"]), ("other", ["a_y", "b_y"])):
+        for i in range(24):
+            path = tmp_path / folder / "ab"[i % 2] / f"{names[i % len(names)]}{i}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, np.random.default_rng(i).integers(0, 255, (16, 16), dtype=np.uint8))
+    out = tmp_path / "run"
+    run = pretrain(tmp_path / "own", out, encoder="test_vit", size=32, features=None, include="*_x*", exclude="left*")
+    result = evaluate(run, test=tmp_path / "other", untrained=False)
+    assert (result["data"]["train"], result["data"]["test"]) == (16, 24)
+    samples = read_samples(run)
+    assert len(picture_of(run, samples, range(40), edge=8)) == 40
+    np.save(tmp_path / "test.npy", np.random.default_rng(0).integers(0, 255, (4, 16, 16), dtype=np.uint8))
+    flat = evaluate(run, test=tmp_path / "test.npy", test_labels=["a", "b"] * 2, untrained=False)
+    assert flat["data"]["test"] == 4
+    assert len(picture_of(run, read_samples(run), range(20), edge=8)) == 20
 
 
 def test_an_external_test_set_needs_no_groups(tmp_path: Path) -> None:

@@ -192,6 +192,8 @@ def _external(
         labels=Path(labels) if isinstance(labels, (str, os.PathLike)) else None,
         label_column=config.label_column if has_columns else (),
         group_column=column if has_groups else None,
+        include=(),  # patterns choose among the files of the run's own folder
+        exclude=(),
     )
     opened = open_source(given.test, settings, not_a_path(labels))
     if opened.labels is None:

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from icone.api.run_data import open_run_data
+from icone.api.run_data import for_other_data, open_run_data
 from icone.config import is_object, with_given
 from icone.data import Dataset, Preparation, open_source
 from icone.data.prepare import centre
@@ -104,7 +104,7 @@ def _images(
         if split != "external":
             source = open_run_data(run.folder, dataclasses.replace(config, split=split), data)
         elif not is_object(external):
-            source = open_source(external, dataclasses.replace(config, split="test"))
+            source = open_source(external, dataclasses.replace(for_other_data(config), split="test"))
         else:  # it cannot be opened again: its samples have black pictures
             continue
         datasets[split] = Dataset(source, range(len(source)), preparation, resident=False)
