@@ -165,6 +165,20 @@ def test_patterns_choose_among_the_files_of_the_run_alone(tmp_path: Path) -> Non
     assert len(picture_of(run, read_samples(run), range(20), edge=8)) == 20
 
 
+def test_a_run_with_rare_classes_is_measured_with_other_labels(tmp_path: Path) -> None:
+    names = np.array(["one", "two", "three", "four"])[np.arange(COUNT) % 4]
+    run = pretrain(X, tmp_path / "run", labels=names, imbalance=3)
+    rare, other = run.instances["minority"]
+    assert evaluate(run, untrained=False)["trained"]["linear_probe"]["minority_accuracy"] is not None
+    probe = evaluate(run, labels=CLASSES, untrained=False)["trained"]["linear_probe"]
+    assert set(probe["classes"]) == {"high", "low"}
+    renamed = np.where(names == other, "renamed", names)
+    probe = evaluate(run, labels=renamed, untrained=False)["trained"]["linear_probe"]
+    assert probe["minority_accuracy"] == probe["per_class"][rare]
+    tuned = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
+    icone.finetune(run, labels=CLASSES, out=tmp_path / "tuned", **tuned)
+
+
 def test_an_external_test_set_needs_no_groups(tmp_path: Path) -> None:
     table = pd.DataFrame({"id": IDS, "label": CLASSES, "embryo": GROUPS})
     table.to_csv(tmp_path / "labels.csv", index=False)

@@ -96,10 +96,19 @@ def _choose(
             way = "Give --group-column at pretraining too, which holds out whole groups, or another test set (--test)"
             return None, f"{why}{GEOMETRY_ONLY}. {way}", notes
         parts = parts[0], kept
-    partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
+    partition = Partition(*parts, names, _minority(run, names, parts[1]), samples.task, groups)
     if why := cannot_probe(partition):
         return None, f"{why}{GEOMETRY_ONLY}", notes
     return partition, note, notes
+
+
+def _minority(run: Run, names: np.ndarray, test: Integers) -> list[str] | None:
+    """The classes that `--imbalance` thinned out, of which the test part has samples; None where labels have no such.
+
+    A run may be measured with other labels than those it was thinned out by.
+    """
+    known = [name for name in run.instances["minority"] if name in set(names.tolist())]
+    return [name for name in known if name in set(names[test].tolist())] if known else None
 
 
 def _check_common_class(samples: EvaluationData, train: Integers, test: Integers) -> None:
