@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import re
@@ -27,7 +28,7 @@ from icone.evaluation.projection import ProjectionName
 from icone.files import write_json
 from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
-from icone.report.samples import numbers_or_categories, read_samples
+from icone.report.samples import Samples, Split, numbers_or_categories, read_samples, table_columns
 from icone.report.thumbnails import lay_out, picture
 from icone.report.write import embed_json, page, report
 from icone.run import Run
@@ -151,6 +152,27 @@ def test_a_table_may_describe_more_samples_but_not_only_others(tmp_path: Path) -
         read_columns(table, ["q.png"])
     table.write_text("id,label\na,x\u2028y\n", encoding="utf-8")
     assert read_labels(table, ["a"]) == ("x\u2028y",)
+
+
+def test_a_table_of_the_run_is_found_beside_an_external_test_set(tmp_path: Path) -> None:
+    names = ["a/1.png", "b/2.png", "a/1.png", "c/9.png"]
+    splits: list[Split] = ["train", "train", "external", "external"]
+    ids = [f"{split}/{name}" for split, name in zip(splits, names, strict=True)]
+    samples = Samples(np.zeros((4, 2), np.float32), ids, names, splits, [""] * 4, [])
+    table = tmp_path / "t.csv"
+    table.write_text("id,site\na/1.png,Bern\nb/2.png,Rome\n")
+    [site] = table_columns(table, samples)
+    assert (site.categories, site.values) == (["Bern", "Rome"], [0, 1, -1, -1])
+    table.write_text("id,site\ntrain/a/1.png,Bern\nexternal/a/1.png,Rome\nexternal/c/9.png,Oslo\n")
+    [site] = table_columns(table, samples)
+    assert (site.categories, site.values) == (["Bern", "Oslo", "Rome"], [0, -1, 2, 1])
+    table.write_text("id,site\nx.png,Bern\n")
+    with pytest.raises(InputError, match=r"ids such as train/a/1\.png"):
+        table_columns(table, samples)
+    official = dataclasses.replace(samples, splits=["train", "train", "test", "test"])  # which share an id
+    table.write_text("id,site\na/1.png,Bern\n")
+    with pytest.raises(InputError, match="no row"):
+        table_columns(table, official)
 
 
 def test_the_history_is_told_by_epoch(make_run: Callable[..., Run]) -> None:
