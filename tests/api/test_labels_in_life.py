@@ -175,7 +175,7 @@ def test_a_run_with_rare_classes_is_measured_with_other_labels(tmp_path: Path) -
     renamed = np.where(names == other, "renamed", names)
     probe = evaluate(run, labels=renamed, untrained=False)["trained"]["linear_probe"]
     assert probe["minority_accuracy"] == probe["per_class"][rare]
-    tuned = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
+    tuned: dict[str, Any] = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
     icone.finetune(run, labels=CLASSES, out=tmp_path / "tuned", **tuned)
 
 
@@ -227,7 +227,7 @@ def test_a_column_of_groups_that_was_found_is_kept_too(tmp_path: Path, as_table:
         assert evaluate(run, labels=given, untrained=False)["data"]["groups"] == len(set(GROUPS))
         with np.load(run.features_file) as saved:
             assert dict(zip(saved["ids"].tolist(), saved["groups"].tolist(), strict=True)) == group
-    tuned = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
+    tuned: dict[str, Any] = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
     icone.finetune(run, out=tmp_path / "tuned", labels=others, **tuned)
     parts = json.loads((tmp_path / "tuned" / "config.json").read_text())["parts"]
     assert parts["test"]

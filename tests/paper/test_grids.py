@@ -91,8 +91,8 @@ def test_options_choose_and_refuse(tmp_path: Path) -> None:
     for number in range(4):
         Image.fromarray(np.eye(8, dtype=np.uint8)).save(tmp_path / f"{number}.png")
     table = tmp_path.with_suffix(".csv")
-    for cells, kind in ((("0.5", "1.25", "3", "4"), "numbers"), (("a|b", "a", "b", "|"), "several per sample")):
-        table.write_text("id,label\n" + "".join(f"{number}.png,{cell}\n" for number, cell in enumerate(cells)))
+    for texts, kind in ((("0.5", "1.25", "3", "4"), "numbers"), (("a|b", "a", "b", "|"), "several per sample")):
+        table.write_text("id,label\n" + "".join(f"{number}.png,{cell}\n" for number, cell in enumerate(texts)))
         with pytest.raises(InputError, match=rf"labels of .* are {kind}, .* scored by classes: .*labels="):
             EXPERIMENTS["batch-size-2d"].grid(Options(datasets=(str(tmp_path),), labels=table))
     table.write_text("id,label\n0.png,0.5\n1.png,1.5\n2.png,0.5\n3.png,1.5\n")
