@@ -14,6 +14,7 @@ from icone.data.splits import Integers
 from icone.data.targets import Task, as_number, label_set, suggested_groups
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition
+from icone.evaluation.multilabel import usable_labels
 from icone.methods import method_class
 from icone.run import Run
 from icone.terminal import counted, either
@@ -215,6 +216,4 @@ def cannot_probe(partition: Partition) -> str:
         same = any(len({as_number(text) for text in part}) < 2 for part in (train, test))
         return "all labels of the training or of the test part are the same number" if same else ""
     sets = [[label_set(text) for text in part] for part in (train, test)]
-    names = set().union(*sets[0])
-    usable = any(all(0 < sum(name in one for one in part) < len(part) for part in sets) for name in names)
-    return "" if usable else "no label is there and absent in both the training and the test part"
+    return "" if usable_labels(*sets) else "no label is there and absent in both the training and the test part"
