@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,8 +31,9 @@ from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
 from icone.report.samples import Samples, Split, numbers_or_categories, read_samples, table_columns
 from icone.report.thumbnails import lay_out, picture
-from icone.report.write import embed_json, page, report
+from icone.report.write import embed_json, group_content, page, report
 from icone.run import Run
+from icone.seeds import group_seeds
 from icone.wording import command_line
 
 Array = npt.NDArray[np.float32]
@@ -173,6 +175,25 @@ def test_a_table_of_the_run_is_found_beside_an_external_test_set(tmp_path: Path)
     table.write_text("id,site\na/1.png,Bern\n")
     with pytest.raises(InputError, match="no row"):
         table_columns(table, official)
+
+
+def test_seeds_that_were_evaluated_otherwise_are_told(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    labels = ["a", "b"] * 6
+    others = [*labels[:-1], "c"]
+
+    def group(name: str, *given: list[str]) -> str:
+        runs = []
+        for seed, texts in enumerate(given):
+            made = make_run(features(12), texts)
+            runs.append(Run(shutil.copytree(made.folder, tmp_path / name / f"seed-{seed}")))
+        [content] = group_content(group_seeds(runs), runs)
+        return str(content["note"])
+
+    assert group("same", labels, labels) == ""
+    assert group("without", [""] * 12, [""] * 12) == ""
+    note = group("other", labels, labels, others)
+    assert "the seeds were not evaluated alike" in note
+    assert "(seed-0 and seed-2: 1 test sample has another label (000011: c, not b))" in note
 
 
 def test_the_history_is_told_by_epoch(make_run: Callable[..., Run]) -> None:
