@@ -14,6 +14,8 @@ import torch
 import icone
 from icone.errors import InterruptedRun
 from icone.methods import METHODS
+from icone.report.samples import read_samples
+from icone.report.thumbnails import picture, picture_of
 from icone.run import Run
 from icone.terminal import Terminal
 from icone.views import CropViews, ImagePipeline
@@ -112,3 +114,16 @@ def test_micro_batches_and_own_views_and_evaluation(folder: Path, tmp_path: Path
     assert isinstance(icone.load_encoder(run).views, Views)
     found = icone.evaluate(run, labels=labels, console=Terminal(file=io.StringIO()))
     assert found is not None
+
+
+def test_pages_show_the_crop_in_the_middle(folder: Path, tmp_path: Path) -> None:
+    run = pretrained(folder, tmp_path / "run", epochs=1)
+    icone.evaluate(run, geometry_instances=4, untrained=False, console=Terminal(file=io.StringIO()))
+    shown = picture_of(run, read_samples(run), range(len(SHAPES)), edge=16)
+    preparation = icone.load_encoder(run).preparation
+    for number in range(len(SHAPES)):
+        whole = preparation.batch(np.load(folder / f"{number}.npy")[None, None])
+        middle = icone.data.prepare.centre(whole, (16, 16))[0]
+        np.testing.assert_array_equal(shown[number], picture(middle, 16))
+        assert middle.float().std() > 0
+    assert icone.report(run, projections=["pca"], console=Terminal(file=io.StringIO())).is_file()

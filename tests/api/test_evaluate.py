@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from rich.console import Console
 import icone
 from icone.api.build import make_encoder
 from icone.api.embed import untrained_encoder
+from icone.api.evaluate import _taught_classes
 from icone.cli import main
-from icone.data import Preparation, load_for_inference
+from icone.config import PretrainConfig
+from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.errors import InputError
 from icone.evaluation.recognition import GAIN_ERROR
 from icone.evaluation.verdict import TAUGHT
@@ -108,6 +111,34 @@ def test_an_encoder_without_batch_norm_is_that_of_the_seed(run: Run) -> None:
     ours = untrained_encoder(run, dataset).encoder.state_dict()
     for name, theirs in make_encoder(run.config, preparation).state_dict().items():
         assert torch.equal(ours[name], theirs)
+
+
+def test_taught_classes_are_those_of_the_run_whatever_labels_are_measured(tmp_path: Path) -> None:
+    run = pretrain(tmp_path / "run", **TAUGHT_RUN, test_fraction=0.25)
+    dataset = load_for_inference(run.config.source, run.preparation, run.config)
+    own = dict(zip(dataset.ids, (dataset.class_names[code] for code in dataset.labels.tolist()), strict=True))
+    usual = evaluate(run, untrained=False)["trained"]["recognition"]
+
+    def grouped(labels: Any) -> list[set[str]]:
+        source = open_source(run.config.source, PretrainConfig(source=run.config.source), labels)
+        found = _taught_classes(run, Dataset(source, range(len(source)), run.preparation, resident=False))
+        return [{dataset.ids[row] for row in np.flatnonzero(found == code)} for code in np.unique(found)]
+
+    def classes(ids: Iterable[str]) -> list[set[str]]:
+        return [{name for name in ids if own[name] == one} for one in dataset.class_names]
+
+    def same(one: list[set[str]], other: list[set[str]]) -> bool:
+        return sorted(map(sorted, one)) == sorted(map(sorted, other))
+
+    held_out, every = run.instances["test_ids"], list(own)
+    assert same(grouped(None), classes(every))
+    assert same(grouped({name: own[name] for name in every[:20]}), [
+        *classes({*run.instances["ids"], *every[:20]}), *({name} for name in held_out if name not in every[:20])
+    ])  # fmt: skip
+    mixed = {name: f"other {row % 2}" for row, name in enumerate(every)}
+    assert same(grouped(mixed), [*classes(run.instances["ids"]), *({name} for name in held_out)])
+    assert evaluate(run, labels={name: f"{own[name]}!" for name in every[:2]})["trained"]["recognition"] is not None
+    assert evaluate(run, untrained=False)["trained"]["recognition"] == usual
 
 
 TAUGHT_RUN: dict[str, Any] = {"method": "cross_entropy", "batch_size": 4}

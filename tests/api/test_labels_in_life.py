@@ -16,6 +16,8 @@ import icone
 from icone.api.evaluate import score_sentences
 from icone.cli import main
 from icone.errors import InputError
+from icone.report.samples import read_samples
+from icone.report.thumbnails import picture_of
 from icone.run import Run
 from icone.terminal import Terminal
 
@@ -145,6 +147,38 @@ def test_an_external_test_set(run: Run, tmp_path: Path) -> None:
     np.testing.assert_allclose(features[COUNT:], embedded, rtol=1e-5)
 
 
+def test_patterns_choose_among_the_files_of_the_run_alone(tmp_path: Path) -> None:
+    for folder, names in (("own", ["a_x", "b_x", "left_out"]), ("other", ["a_y", "b_y"])):
+        for i in range(24):
+            path = tmp_path / folder / "ab"[i % 2] / f"{names[i % len(names)]}{i}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, np.random.default_rng(i).integers(0, 255, (16, 16), dtype=np.uint8))
+    out = tmp_path / "run"
+    run = pretrain(tmp_path / "own", out, encoder="test_vit", size=32, features=None, include="*_x*", exclude="left*")
+    result = evaluate(run, test=tmp_path / "other", untrained=False)
+    assert (result["data"]["train"], result["data"]["test"]) == (16, 24)
+    samples = read_samples(run)
+    assert len(picture_of(run, samples, range(40), edge=8)) == 40
+    np.save(tmp_path / "test.npy", np.random.default_rng(0).integers(0, 255, (4, 16, 16), dtype=np.uint8))
+    flat = evaluate(run, test=tmp_path / "test.npy", test_labels=["a", "b"] * 2, untrained=False)
+    assert flat["data"]["test"] == 4
+    assert len(picture_of(run, read_samples(run), range(20), edge=8)) == 20
+
+
+def test_a_run_with_rare_classes_is_measured_with_other_labels(tmp_path: Path) -> None:
+    names = np.array(["one", "two", "three", "four"])[np.arange(COUNT) % 4]
+    run = pretrain(X, tmp_path / "run", labels=names, imbalance=3)
+    rare, other = run.instances["minority"]
+    assert evaluate(run, untrained=False)["trained"]["linear_probe"]["minority_accuracy"] is not None
+    probe = evaluate(run, labels=CLASSES, untrained=False)["trained"]["linear_probe"]
+    assert set(probe["classes"]) == {"high", "low"}
+    renamed = np.where(names == other, "renamed", names)
+    probe = evaluate(run, labels=renamed, untrained=False)["trained"]["linear_probe"]
+    assert probe["minority_accuracy"] == probe["per_class"][rare]
+    tuned: dict[str, Any] = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
+    icone.finetune(run, labels=CLASSES, out=tmp_path / "tuned", **tuned)
+
+
 def test_an_external_test_set_needs_no_groups(tmp_path: Path) -> None:
     table = pd.DataFrame({"id": IDS, "label": CLASSES, "embryo": GROUPS})
     table.to_csv(tmp_path / "labels.csv", index=False)
@@ -177,6 +211,33 @@ def test_a_table_without_groups_keeps_those_of_the_run(tmp_path: Path) -> None:
     assert "groups kept together" in result["data"]["note"]
     table = icone.embed(run, labels=tmp_path / "some.csv", device="cpu", console=quiet())
     assert (table["label"] != "").sum() == 40
+
+
+@pytest.mark.parametrize("as_table", [True, False])
+def test_a_column_of_groups_that_was_found_is_kept_too(tmp_path: Path, as_table: bool) -> None:
+    frame = pd.DataFrame({"id": IDS, "label": CLASSES, "patient": GROUPS})
+    others = pd.DataFrame({"id": IDS, "label": CLASSES[::-1]})
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    others.to_csv(tmp_path / "other.csv", index=False)
+    np.save(tmp_path / "points.npy", X)
+    labels = tmp_path / "all.csv" if as_table else frame
+    run = pretrain(tmp_path / "points.npy", tmp_path / "run", labels=labels)
+    group = dict(zip(IDS, GROUPS, strict=True))
+    for given in (tmp_path / "other.csv", others, CLASSES[::-1]):
+        assert evaluate(run, labels=given, untrained=False)["data"]["groups"] == len(set(GROUPS))
+        with np.load(run.features_file) as saved:
+            assert dict(zip(saved["ids"].tolist(), saved["groups"].tolist(), strict=True)) == group
+    tuned: dict[str, Any] = {"epochs": 1, "scratch": False, "device": "cpu", "console": quiet()}
+    icone.finetune(run, out=tmp_path / "tuned", labels=others, **tuned)
+    parts = json.loads((tmp_path / "tuned" / "config.json").read_text())["parts"]
+    assert parts["test"]
+    assert not {group[name] for name in parts["train"]} & {group[name] for name in parts["test"]}
+    own = evaluate(run, labels=others.assign(group=[f"s{i // 10}" for i in range(COUNT)]), untrained=False)
+    assert own["data"]["groups"] == COUNT // 10  # labels with groups of their own
+    (tmp_path / "all.csv").unlink()
+    result = evaluate(run, labels=others, untrained=False)["data"]
+    gone = any("no longer at" in note and "all.csv" in note for note in result["notes"])
+    assert (result["groups"], gone) == ((0, True) if as_table else (len(set(GROUPS)), False))
 
 
 def test_parts_that_the_data_assigns_are_used(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import icone
 from icone.api.evaluate import score_sentences
 from icone.api.few_labels import efficiency_table
 from icone.cli import main
+from icone.errors import InputError
 from icone.evaluation.assessment import Partition, run_probes
 from icone.evaluation.label_efficiency import draw_labels, label_efficiency
+from icone.evaluation.multilabel import MultilabelResult
 from icone.report.content import run_content
 
 
@@ -80,6 +83,45 @@ def test_all_labels_are_the_usual_probe_and_more_labels_are_better() -> None:
     numbers = Partition(parts.train, parts.test, np.arange(142).astype(str), task="regression")
     guessed = label_efficiency({"trained": trained, "untrained": nothing}, numbers, [0.5])["saved"]["text"]
     assert guessed.startswith("How many labels training saves cannot be told: the ridge probe")
+
+
+def test_all_draws_are_scored_on_the_same_labels() -> None:
+    """The rare labels cannot be read: means over the labels of a draw alone would fall from 0.9 to 0.6."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 4)).astype(np.float32)
+    has = np.column_stack([x[:, 0] + 0.3 * rng.normal(size=400) > 0, rng.random((400, 3)) < 0.03])
+    names = np.array(["common", "rare0", "rare1", "rare2"])
+    labels = np.array(["|".join(names[row]) or "|" for row in has])
+    parts = Partition(np.arange(200), np.arange(200, 400), labels, task="multilabel")
+    found = label_efficiency({"trained": x, "untrained": x}, parts, [0.05])
+    few, every = found["points"]["trained"]["multilabel_probe"]
+    usual = run_probes(x, parts)["multilabel_probe"]
+    assert isinstance(usual, MultilabelResult)
+    assert len(usual.per_label) == 4
+    assert every["mean"] == usual.auroc
+    for seed, score in enumerate(few["scores"]):
+        rows = draw_labels(parts, 0.05, seed)
+        try:
+            drawn = run_probes(x, dataclasses.replace(parts, train=rows))["multilabel_probe"]
+        except InputError:
+            assert score == 0.5
+            continue
+        assert isinstance(drawn, MultilabelResult)
+        areas = [label.auroc for label in drawn.per_label.values()]
+        assert score == pytest.approx((sum(areas) + 0.5 * (4 - len(areas))) / 4)
+    assert len(few["scores"]) == 10
+    assert few["mean"] < every["mean"] + 0.02
+    assert found["saved"]["fraction"] > 0.05
+
+
+def test_a_draw_without_any_label_to_learn_counts_as_chance() -> None:
+    labels = np.array(["a"] * 39 + ["|"] + ["a", "|"] * 5)
+    parts = Partition(np.arange(40), np.arange(40, 50), labels, task="multilabel")
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    [few, _] = label_efficiency({"trained": x}, parts, [0.1])["points"]["trained"]["multilabel_probe"]
+    alone = [seed for seed in range(10) if 39 not in draw_labels(parts, 0.1, seed)]
+    assert alone
+    assert all(few["scores"][seed] == 0.5 for seed in alone)
 
 
 def test_from_the_command_line_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,14 @@ from icone.evaluation.bootstrap import group_codes, grouped_recall_interval, rec
 from icone.evaluation.comparison import compare, compare_multilabel, compare_probes, compare_regressions
 from icone.evaluation.multilabel import MultilabelResult, multilabel_probe
 from icone.evaluation.probes import linear_probe
-from icone.evaluation.regression import PENALTIES, RegressionResult, knn_regressor, regression_result, ridge_probe
+from icone.evaluation.regression import (
+    KEPT_POINTS,
+    PENALTIES,
+    RegressionResult,
+    knn_regressor,
+    regression_result,
+    ridge_probe,
+)
 from icone.evaluation.verdict import judge
 
 Floats = npt.NDArray[np.float64]
@@ -61,6 +68,16 @@ def test_labels_that_are_no_numbers_or_all_the_same() -> None:
         ridge_probe(X[:2], ["a", "b"], X[:2], [1, 2])
     with pytest.raises(InputError, match="all test labels are 1"):
         ridge_probe(X[:2], [1, 2], X[:2], [1, 1])
+
+
+def test_the_kept_points_are_spread_over_all_test_samples() -> None:
+    true = np.arange(3 * KEPT_POINTS, dtype=np.float64)
+    kept = regression_result(true + 0.25, true, 10).to_json()
+    assert len(kept["true"]) == len(set(kept["true"])) == KEPT_POINTS
+    assert np.quantile(kept["true"], [0.25, 0.5, 0.75]) / len(true) == pytest.approx([0.25, 0.5, 0.75], abs=0.03)
+    assert np.subtract(kept["predicted"], kept["true"]) == pytest.approx(0.25, abs=0.01)  # of the same samples
+    assert regression_result(true[::-1] + 0.25, true, 10).to_json()["true"] == kept["true"]  # for every encoder
+    assert regression_result(true[:5] + 0.25, true[:5], 10).to_json()["true"] == [0, 1, 2, 3, 4]
 
 
 def test_multilabel_is_one_regression_per_label() -> None:

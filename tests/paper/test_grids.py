@@ -12,6 +12,7 @@ from PIL import Image
 from icone.config import PretrainConfig
 from icone.errors import InputError
 from icone.paper.experiments import EXPERIMENTS, NOT_A_RESULT, find_experiments
+from icone.paper.grids import Grid
 from icone.paper.options import Options, options_from_json
 from icone.paper.spec import RunSpec
 from icone.paper.tables import read_printed
@@ -87,6 +88,16 @@ def test_options_choose_and_refuse(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "unlabelled.png")
     with pytest.raises(InputError, match=r"has no two classes.*labels="):
         EXPERIMENTS["batch-size-2d"].grid(Options(datasets=(str(tmp_path),)))
+    for number in range(4):
+        Image.fromarray(np.eye(8, dtype=np.uint8)).save(tmp_path / f"{number}.png")
+    table = tmp_path.with_suffix(".csv")
+    for texts, kind in ((("0.5", "1.25", "3", "4"), "numbers"), (("a|b", "a", "b", "|"), "several per sample")):
+        table.write_text("id,label\n" + "".join(f"{number}.png,{cell}\n" for number, cell in enumerate(texts)))
+        with pytest.raises(InputError, match=rf"labels of .* are {kind}, .* scored by classes: .*labels="):
+            EXPERIMENTS["batch-size-2d"].grid(Options(datasets=(str(tmp_path),), labels=table))
+    table.write_text("id,label\n0.png,0.5\n1.png,1.5\n2.png,0.5\n3.png,1.5\n")
+    as_classes = Grid(datasets=(str(tmp_path),), settings={"task": "classification"})
+    assert len(as_classes(Options(labels=table))) == 1
     with pytest.raises(InputError, match="batch-size-2d"):
         find_experiments(["batch-size-1d"])
     with pytest.raises(InputError, match="seeds must be"):

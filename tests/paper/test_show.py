@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ import icone.paper
 from icone.paper.accuracy_figures import sensitivity
 from icone.paper.experiments import EXPERIMENTS
 from icone.paper.experiments.base import Scene
-from icone.paper.frames import collect, mean_over_seeds
+from icone.paper.frames import Results, collect, mean_over_seeds
 from icone.paper.listing import experiment_lines, text_of_all
 from icone.paper.listing_table import STORED, listing_table, stored_listing
 from icone.paper.measure import circle_metrics, class_alignment
@@ -172,7 +173,7 @@ def test_sensitivity_is_a_drop_and_a_correlation() -> None:
         ]
         + [{"dims": 3, "method": "n", "batch_size": 1, "seed": 0, "status": "undefined", "linear_probe": math.nan}]
         + [{"dims": 3, "method": "n", "batch_size": 4, "seed": 0, "status": "done", "linear_probe": 0.7}]
-    )
+    ).assign(dataset="one")
     table = sensitivity(runs).set_index("method")
     assert table.loc["m", "drop"] == pytest.approx(10)
     assert table.loc["m", "pearson"] == pytest.approx(np.corrcoef([1, 2, 4], [50, 55, 60])[0, 1])
@@ -214,6 +215,32 @@ def test_a_method_with_one_batch_size_says_why_it_has_no_drop(told: Store) -> No
     status = {(row["row"], row["metric"]): row["status"] for row in values[values["dims"] == 2].to_dict("records")}
     assert status["SimCLR", "drop"] == "one B"
     assert [status["IConE", "drop"], status["SimCLR", "accuracy"]] == ["done", "done"]
+
+
+def test_an_unfinished_grid_makes_no_drop(told: Store) -> None:
+    """An easy set and a hard one, on neither of which the batch size matters; the hard one lacks a run."""
+    cells = EXPERIMENTS["batch-sensitivity"].grid(Options(smoke=True))
+    scene = Scene("batch-sensitivity", collect(cells, told.results()), told)
+    runs = scene.runs[scene.runs["method"].isin(["IConE", "SimCLR"]) & (scene.runs["dims"] == 2)].copy()
+    hard = runs["dataset"] == runs["dataset"].iloc[-1]
+    assert 0 < hard.sum() < len(runs)
+    runs["linear_probe"] = np.where(hard, 0.5, 0.9)
+    runs.loc[runs["status"] == "undefined", "linear_probe"] = np.nan
+    gone = hard & (runs["method"] == "IConE") & (runs["batch_size"] == runs["batch_size"].max())
+    gone &= runs["seed"] == 0
+    runs.loc[gone, "linear_probe"], runs.loc[gone, "status"] = np.nan, "missing"
+
+    def drop() -> dict[Any, Any]:
+        results = Results(runs, scene.results.trace)
+        [table] = EXPERIMENTS["batch-sensitivity"].present(dataclasses.replace(scene, results=results)).tables
+        row: dict[Any, Any] = table.values.query("row == 'IConE' and metric == 'drop'").to_dict("records")[0]
+        assert any(note.startswith("* not all") for note in table.notes) is (0 < row["runs"] < row["wanted"])
+        return row
+
+    every = int((runs["method"] == "IConE").sum())
+    assert (drop()["ours"], drop()["runs"], drop()["wanted"]) == (pytest.approx(0), every - 2, every)
+    runs.loc[runs["batch_size"] == runs["batch_size"].max(), "linear_probe"] = np.nan
+    assert (drop()["status"], drop()["runs"]) == ("missing", 0)
 
 
 def test_the_list_counts_what_is_done(told: Store) -> None:

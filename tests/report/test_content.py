@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,10 +29,11 @@ from icone.evaluation.projection import ProjectionName
 from icone.files import write_json
 from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
-from icone.report.samples import numbers_or_categories, read_samples
+from icone.report.samples import Samples, Split, numbers_or_categories, read_samples, table_columns
 from icone.report.thumbnails import lay_out, picture
-from icone.report.write import embed_json, page, report
+from icone.report.write import embed_json, group_content, page, report
 from icone.run import Run
+from icone.seeds import group_seeds
 from icone.wording import command_line
 
 Array = npt.NDArray[np.float32]
@@ -151,6 +154,46 @@ def test_a_table_may_describe_more_samples_but_not_only_others(tmp_path: Path) -
         read_columns(table, ["q.png"])
     table.write_text("id,label\na,x\u2028y\n", encoding="utf-8")
     assert read_labels(table, ["a"]) == ("x\u2028y",)
+
+
+def test_a_table_of_the_run_is_found_beside_an_external_test_set(tmp_path: Path) -> None:
+    names = ["a/1.png", "b/2.png", "a/1.png", "c/9.png"]
+    splits: list[Split] = ["train", "train", "external", "external"]
+    ids = [f"{split}/{name}" for split, name in zip(splits, names, strict=True)]
+    samples = Samples(np.zeros((4, 2), np.float32), ids, names, splits, [""] * 4, [])
+    table = tmp_path / "t.csv"
+    table.write_text("id,site\na/1.png,Bern\nb/2.png,Rome\n")
+    [site] = table_columns(table, samples)
+    assert (site.categories, site.values) == (["Bern", "Rome"], [0, 1, -1, -1])
+    table.write_text("id,site\ntrain/a/1.png,Bern\nexternal/a/1.png,Rome\nexternal/c/9.png,Oslo\n")
+    [site] = table_columns(table, samples)
+    assert (site.categories, site.values) == (["Bern", "Oslo", "Rome"], [0, -1, 2, 1])
+    table.write_text("id,site\nx.png,Bern\n")
+    with pytest.raises(InputError, match=r"ids such as train/a/1\.png"):
+        table_columns(table, samples)
+    official = dataclasses.replace(samples, splits=["train", "train", "test", "test"])  # which share an id
+    table.write_text("id,site\na/1.png,Bern\n")
+    with pytest.raises(InputError, match="no row"):
+        table_columns(table, official)
+
+
+def test_seeds_that_were_evaluated_otherwise_are_told(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    labels = ["a", "b"] * 6
+    others = [*labels[:-1], "c"]
+
+    def group(name: str, *given: list[str]) -> str:
+        runs = []
+        for seed, texts in enumerate(given):
+            made = make_run(features(12), texts)
+            runs.append(Run(shutil.copytree(made.folder, tmp_path / name / f"seed-{seed}")))
+        [content] = group_content(group_seeds(runs), runs)
+        return str(content["note"])
+
+    assert group("same", labels, labels) == ""
+    assert group("without", [""] * 12, [""] * 12) == ""
+    note = group("other", labels, labels, others)
+    assert "the seeds were not evaluated alike" in note
+    assert "(seed-0 and seed-2: 1 test sample has another label (000011: c, not b))" in note
 
 
 def test_the_history_is_told_by_epoch(make_run: Callable[..., Run]) -> None:

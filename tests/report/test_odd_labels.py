@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from icone.files import write_json
-from icone.report.samples import Samples
+from icone.report.samples import Samples, read_samples
 from icone.report.write import _title, report
 from icone.run import Run
 
@@ -81,3 +83,13 @@ def test_the_title_names_what_is_compared() -> None:
     assert _title(runs, [{"name": "icone"}, {"name": "simclr"}]) == "icone and simclr"
     assert _title(runs, [{"name": name} for name in "abc"]) == "3 groups of seeds, 6 runs"
     assert _title(runs[:5], runs[:5]) == "5 runs"
+
+
+def test_a_page_of_some_samples_says_so_where_it_looks_for_duplicates(
+    make_run: MakeRun, show_page: ShowPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(RNG.normal(size=(30, 8)).astype(np.float32), ["a", "b"] * 15)
+    monkeypatch.setattr("icone.report.content.read_samples", partial(read_samples, most=20))
+    browser = show_page(page_of(run, tmp_path))
+    said = browser.find_element(By.CSS_SELECTOR, "#duplicates .help").text
+    assert said.startswith("A random 20 of 30 samples are shown. No two samples")

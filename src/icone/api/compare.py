@@ -205,6 +205,18 @@ def why_not_the_same(first: Predictions, second: Predictions) -> str:
     return ""
 
 
+def unequal_evaluation(group: SeedGroup) -> str:
+    """A sentence where runs of one group were not tested on the same samples with the same labels. Else nothing."""
+    tested = _read(group)
+    if isinstance(tested, str):
+        return ""
+    for run, other in zip(group.runs[1:], tested[1:], strict=True):
+        if why := why_not_the_same(tested[0], other):
+            names = f"{group.runs[0].folder.name} and {run.folder.name}"
+            return f"the seeds were not evaluated alike, so that their mean is of different tests ({names}: {why})"
+    return ""
+
+
 def _pair(best: _Side, other: _Side, metric: Metric) -> dict[str, Any]:
     found = score_difference(best.predictions, other.predictions, paired_seeds=_are_paired(best, other))
     score = (FINETUNED_SCORES if best.is_finetuned else MAIN_SCORES)[metric.name]

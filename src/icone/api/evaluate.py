@@ -214,8 +214,25 @@ def _views(
     if instances < 2:
         return None, None
     rows = drawn_rows(dataset, instances)
-    classes = dataset.labels[rows].numpy() if method_class(run.config.method).needs_labels else None
+    classes = _taught_classes(run, dataset)[rows] if method_class(run.config.method).needs_labels else None
     return extract_views(encoder, dataset, rows, LIDAR_VIEWS), classes
+
+
+def _taught_classes(run: Run, dataset: Dataset) -> np.ndarray:
+    """The class of every sample that the run was taught, as a number; a sample without one has a number of its own.
+
+    Other labels that are evaluated change nothing about it. Held-out samples have the class of the labels of now, where
+    these agree with all that was taught.
+    """
+    instances, names = run.instances, run.instances["class_names"]
+    coded = zip(instances["ids"], instances["labels"], strict=True)
+    taught = {sample: names[code] for sample, code in coded if code >= 0}
+    coded = zip(dataset.ids, dataset.labels.tolist(), strict=True)
+    now = {sample: dataset.class_names[code] for sample, code in coded if code >= 0}
+    agree = all(now.get(sample, name) == name for sample, name in taught.items())
+    known = {**now, **taught} if agree else taught
+    number = {name: code for code, name in enumerate(sorted(set(known.values())))}
+    return np.array([number[known[sample]] if sample in known else -1 - row for row, sample in enumerate(dataset.ids)])
 
 
 def result_table(result: dict[str, Any]) -> Table:

@@ -62,7 +62,7 @@ def changed_settings(
 ) -> PretrainConfig:
     """The run's configuration with what was given; other labels bring columns and a task of their own.
 
-    Where they are a table without the run's column of groups, `read_evaluation_data` takes the groups of the run.
+    Where they say nothing about groups, `read_evaluation_data` takes the groups of the run.
     """
     label_column, group_column, task = columns
     if group_column is None and config.group_column is not None and labels is not None:
@@ -93,14 +93,16 @@ def read_evaluation_data(
 ) -> EvaluationData:
     """What is evaluated; where it `finetunes` too, with the samples of val."""
     config = with_moved_labels(config, given.data)
-    groups = given.groups
-    if groups is None and config.group_column is None and run.config.group_column is not None:
-        own = dataclasses.replace(run.config, data_root=config.data_root, cache=config.cache)
-        groups = open_run_data(run.folder, with_moved_labels(own, given.data), given.data).groups
+    keeps_groups, lost_groups = _keeps_groups(run, config, given)
 
     def opened(split: Literal["train", "val", "test"]) -> Source:
         settings = dataclasses.replace(config, split=split)
-        return open_run_data(run.folder, settings, given.data, given.labels, groups)
+        found = open_run_data(run.folder, settings, given.data, given.labels, given.groups)
+        if keeps_groups and (found.groups is None or config.group_column != run.config.group_column):
+            own = dataclasses.replace(run.config, data_root=config.data_root, cache=config.cache, split=split)
+            own = with_moved_labels(own, given.data)
+            found.groups = open_run_data(run.folder, own, given.data, run.objects.get("labels")).groups
+        return found
 
     preparation, instances = run.preparation, run.instances
     source = opened(config.split)
@@ -114,7 +116,7 @@ def read_evaluation_data(
     left = _val_ids(source) - drawn if finetunes and drawn is not None else set()
     validation = load_with_notes(source, config, preparation, console, only=left) if left else None
     names: list[str] = [config.split]
-    notes = list(source.label_notes)
+    notes = [*source.label_notes, *([lost_groups] if lost_groups and source.groups is None else [])]
     if official_test:
         datasets.append(load_with_notes(opened("test"), config, preparation, console))
         names.append("test")
@@ -147,6 +149,24 @@ def read_evaluation_data(
     return with_partition(run, samples, official_test=official_test, test_fraction=test_fraction)
 
 
+def _keeps_groups(run: Run, config: PretrainConfig, given: GivenData) -> tuple[bool, str]:
+    """Whether labels that say nothing about groups have those of the run; or a note where its table of labels is gone.
+
+    A column that the run was told (`--group-column`) must be found; without it, labels of the run may have had groups.
+    """
+    own = with_moved_labels(run.config, given.data).labels
+    if given.groups is not None or config.group_column is not None:
+        return False, ""
+    if run.config.group_column is not None:
+        return True, ""
+    labels = run.objects.get("labels")
+    if config.labels == own and given.labels is labels:
+        return False, ""
+    if own is not None and not own.is_file():
+        return False, f"the run's table of labels is no longer at {own}: groups that it may hold are not kept together"
+    return own is not None or hasattr(labels, "columns"), ""
+
+
 def _val_ids(source: Source) -> set[str]:
     """The samples that a source assigns to val."""
     return {name for name, part in zip(source.ids, source.assigned or (), strict=False) if part == "val"}
@@ -172,6 +192,8 @@ def _external(
         labels=Path(labels) if isinstance(labels, (str, os.PathLike)) else None,
         label_column=config.label_column if has_columns else (),
         group_column=column if has_groups else None,
+        include=(),  # patterns choose among the files of the run's own folder
+        exclude=(),
     )
     opened = open_source(given.test, settings, not_a_path(labels))
     if opened.labels is None:

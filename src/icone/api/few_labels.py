@@ -21,7 +21,7 @@ from icone.api.tuning import Network, Parts, Tuning, choose_parts
 from icone.config import FinetuneConfig
 from icone.data.identity import content_digest, file_digest
 from icone.errors import InputError, InterruptedRun
-from icone.evaluation.label_efficiency import point_of
+from icone.evaluation.label_efficiency import point_of, score_of, taught_labels
 from icone.evaluation.metrics import METRICS
 from icone.files import remove, write_json
 from icone.recipe import RECIPE_VERSION
@@ -65,11 +65,13 @@ def finetuned_shares(
     """The scores of networks that are fine-tuned with shares of the labels: mean and interval over draws.
 
     The settings are those of `icone.finetune`, and draw s has the labels of its seed s, which are those of draw s of
-    the probes. A draw that leaves nothing to score is left out, as it is of the probes. A finished network is kept on
-    disk, so that an interruption costs at most one.
+    the probes, scored on the same labels. A draw that leaves nothing to score is left out, or of several labels per
+    sample counts as chance, as it does for the probes. A finished network is kept on disk, so that an interruption
+    costs at most one.
     """
     metric, finished = METRICS[PROBES[samples.task]], _Finished(run, samples)
     plan = list(itertools.product(shares.configs(), shares.networks))
+    taught = taught_labels(choose_parts(samples, shares.configs()[-1], run.config.split_seed).partition)
     scores: dict[tuple[Network, float], list[tuple[int, float]]] = {}
     with ProgressBar(console) as bar:
         for number, (config, network) in enumerate(plan, start=1):
@@ -77,7 +79,10 @@ def finetuned_shares(
             labels = len(parts.partition.train)
             what = f"{NETWORKS[network]} with {counted(labels, 'label')}, draw {config.seed + 1}"
             if why := cannot_probe(parts.partition):
-                say(console, f"{number}/{len(plan)} {what}: left out, because {why}")
+                counts = f"counts as {metric.text(score_of(None, taught))}" if taught else "left out"
+                say(console, f"{number}/{len(plan)} {what}: {counts}, because {why}")
+                if taught:
+                    scores.setdefault((network, config.fraction), []).append((labels, score_of(None, taught)))
                 continue
             score = finished.find(config, parts, network)
             if score is None:
@@ -86,7 +91,7 @@ def finetuned_shares(
                     console=Terminal(quiet=True), display=partial(_InBar, bar, what, console),
                 )  # fmt: skip
                 with _interruptions(number - 1, len(plan)):
-                    score = float(tuning.tune(network, tuning.encoder(network)).result)
+                    score = score_of(tuning.tune(network, tuning.encoder(network)).result, taught)
                 finished.keep(config, parts, network, score)
             told = f"{metric.text(score)}{' %' if metric.percent else ''}"
             say(console, f"{number}/{len(plan)} {what}: {TITLES[metric.name].removesuffix(' (%)')} {told}")

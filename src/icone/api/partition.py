@@ -14,6 +14,7 @@ from icone.data.splits import Integers
 from icone.data.targets import Task, as_number, label_set, suggested_groups
 from icone.errors import InputError
 from icone.evaluation.assessment import Partition
+from icone.evaluation.multilabel import usable_labels
 from icone.methods import method_class
 from icone.run import Run
 from icone.terminal import counted, either
@@ -96,10 +97,19 @@ def _choose(
             way = "Give --group-column at pretraining too, which holds out whole groups, or another test set (--test)"
             return None, f"{why}{GEOMETRY_ONLY}. {way}", notes
         parts = parts[0], kept
-    partition = Partition(*parts, names, run.instances["minority"] or None, samples.task, groups)
+    partition = Partition(*parts, names, _minority(run, names, parts[1]), samples.task, groups)
     if why := cannot_probe(partition):
         return None, f"{why}{GEOMETRY_ONLY}", notes
     return partition, note, notes
+
+
+def _minority(run: Run, names: np.ndarray, test: Integers) -> list[str] | None:
+    """The classes that `--imbalance` thinned out, of which the test part has samples; None where labels have no such.
+
+    A run may be measured with other labels than those it was thinned out by.
+    """
+    known = [name for name in run.instances["minority"] if name in set(names.tolist())]
+    return [name for name in known if name in set(names[test].tolist())] if known else None
 
 
 def _check_common_class(samples: EvaluationData, train: Integers, test: Integers) -> None:
@@ -206,6 +216,4 @@ def cannot_probe(partition: Partition) -> str:
         same = any(len({as_number(text) for text in part}) < 2 for part in (train, test))
         return "all labels of the training or of the test part are the same number" if same else ""
     sets = [[label_set(text) for text in part] for part in (train, test)]
-    names = set().union(*sets[0])
-    usable = any(all(0 < sum(name in one for one in part) < len(part) for part in sets) for name in names)
-    return "" if usable else "no label is there and absent in both the training and the test part"
+    return "" if usable_labels(*sets) else "no label is there and absent in both the training and the test part"

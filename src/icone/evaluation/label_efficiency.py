@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from icone.data import grouped_share, stratified_share
+from icone.data.targets import label_set
 from icone.errors import InputError
-from icone.evaluation.assessment import Partition, run_probes
+from icone.evaluation.assessment import Partition, Result, run_probes
 from icone.evaluation.metrics import METRICS, Array
+from icone.evaluation.multilabel import MultilabelResult, mean_auroc, usable_labels
 
 DRAWS = 10
 """Draws of labels for every share below one. Only one share has no chance in it: all labels."""
@@ -47,15 +49,17 @@ def label_efficiency(
     """The scores of probes that get a share of the labels, for every encoder, and what pretraining saves.
 
     `features` are those of every encoder, (N, d) each. All labels are always among the shares: that is the usual probe.
-    Encoders get the same labels in every draw, and the test part is always the whole one. The result holds for every
+    Encoders get the same labels in every draw, and the test part is always the whole one. Of several labels per sample
+    all draws are scored on those that all samples can teach, AUROC 0.5 where a draw cannot. The result holds for every
     probe and share the mean score, its 95 % interval over draws (Student's t; of one draw: none) and all scores.
     """
     shares = sorted({*fractions, 1.0})
     points: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in features}
+    taught = taught_labels(partition)
     for share in shares:
         chosen = [draw_labels(partition, share, seed) for seed in range(draws if share < 1 else 1)]
         for encoder, of_encoder in features.items():
-            found = [_scores(of_encoder, dataclasses.replace(partition, train=rows)) for rows in chosen]
+            found = [_scores(of_encoder, dataclasses.replace(partition, train=rows), taught) for rows in chosen]
             for probe in SHOWN_PROBES:
                 scored = [(len(rows), one[probe]) for rows, one in zip(chosen, found, strict=True) if probe in one]
                 if scored:
@@ -63,12 +67,31 @@ def label_efficiency(
     return {"labels": len(partition.train), "draws": draws, "points": points, "saved": _saved(points, partition)}
 
 
-def _scores(features: Array, partition: Partition) -> dict[str, float]:
-    """Scores by probe; none where the labels of a draw are too much alike to train on."""
+def taught_labels(partition: Partition) -> list[str]:
+    """Of several labels per sample those that this part of the samples can teach and test; none of other tasks."""
+    if partition.task != "multilabel":
+        return []
+    return usable_labels(
+        *([label_set(text) for text in partition.labels[part]] for part in (partition.train, partition.test))
+    )
+
+
+def score_of(result: Result | None, taught: Sequence[str]) -> float:
+    """The score of a draw of labels, over all that are `taught` where a sample has several.
+
+    None is what nothing could be learned of.
+    """
+    if result is None or isinstance(result, MultilabelResult):
+        return mean_auroc(result, taught)
+    return float(result)
+
+
+def _scores(features: Array, partition: Partition, taught: Sequence[str]) -> dict[str, float]:
+    """Scores by probe; of classes and numbers none where those of a draw are too much alike to train on."""
     try:
-        return {name: float(result) for name, result in run_probes(features, partition).items()}
+        return {name: score_of(result, taught) for name, result in run_probes(features, partition).items()}
     except InputError:
-        return {}
+        return {"multilabel_probe": score_of(None, taught)} if taught else {}
 
 
 def point_of(share: float, scored: Sequence[tuple[int, float]]) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from icone.errors import InputError
 from icone.evaluation.inputs import Features, FloatArray
 from icone.evaluation.probes import fit_logistic, standardized_parts
 
+CHANCE = 0.5
+"""AUROC of scores that say nothing."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelScore:
@@ -93,9 +96,8 @@ def multilabel_result(
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    names = sorted({name for labels in (*train_y, *test_y) for name in labels})
-    known, truth = (np.array([[n in set(y) for n in names] for y in part], dtype=bool) for part in (train_y, test_y))
-    usable = [i for i in range(len(names)) if all(0 < part[:, i].sum() < len(part) for part in (known, truth))]
+    names, known, truth = _presence(train_y, test_y)
+    usable = _usable(known, truth)
     if not usable:
         raise InputError("no label is there and absent in both the training and the test part: nothing can be scored")
     scores = np.zeros((len(truth), len(usable)))
@@ -120,3 +122,41 @@ def multilabel_result(
         train_samples=len(known),
         note="; ".join(notes) or None,
     )
+
+
+def usable_labels(train_y: Sequence[Collection[str]], test_y: Sequence[Collection[str]]) -> list[str]:
+    """The labels that can be learned and scored: in both parts some samples have them, and some have not.
+
+    >>> usable_labels([{"a"}, {"a", "b"}], [{"a"}, {"b"}])
+    ['b']
+    """
+    names, known, truth = _presence(train_y, test_y)
+    return [names[i] for i in _usable(known, truth)]
+
+
+def mean_auroc(result: MultilabelResult | None, labels: Sequence[str]) -> float:
+    """The mean AUROC over these labels; those that a result does not score, because nothing told them, count as chance.
+
+    Few labelled samples may have none of a rare label. Their mean over the others alone would be that of other labels.
+    """
+    scored = {} if result is None else result.per_label
+    return float(np.mean([scored[name].auroc if name in scored else CHANCE for name in labels]))
+
+
+Presence = npt.NDArray[np.bool_]
+
+
+def _presence(
+    train_y: Sequence[Collection[str]], test_y: Sequence[Collection[str]]
+) -> tuple[list[str], Presence, Presence]:
+    """All labels, and which samples of both parts have which: (samples, labels)."""
+    names = sorted({name for labels in (*train_y, *test_y) for name in labels})
+    known, truth = (
+        np.array([[n in set(y) for n in names] for y in part], dtype=bool).reshape(len(part), len(names))
+        for part in (train_y, test_y)
+    )
+    return names, known, truth
+
+
+def _usable(known: Presence, truth: Presence) -> list[int]:
+    return [i for i in range(known.shape[1]) if all(0 < part[:, i].sum() < len(part) for part in (known, truth))]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from icone.evaluation.metrics import METRICS
+from icone.methods import METHODS
 from icone.paper.drawing import draw_curves, limits, panels, say_empty, shared_legend, style_of
 from icone.paper.frames import mean_over_seeds
 
@@ -59,30 +60,50 @@ def _curves(axis, runs: pd.DataFrame, metric: str, title: str) -> None:  # type:
 def sensitivity(runs: pd.DataFrame, metric: str = "linear_probe") -> pd.DataFrame:
     """Per dimension and method: drop from the largest to the smallest defined batch, and Pearson's r with B and log2 B.
 
-    Means over data sets and seeds come first. The smallest batch is the smallest at which the method is defined.
+    Means over data sets and seeds come first. The smallest batch is the smallest at which the method is defined. A data
+    set counts with the seeds that have all batch sizes: a mean over other data sets would be a drop of its own. `runs`
+    of `wanted` do.
     """
-    means = mean_over_seeds(runs, ["dims", "method", "batch_size"], metric)
     rows = []
-    for (dims, method), line in means[means["mean"].notna()].groupby(["dims", "method"], sort=False):
-        line = line.sort_values("batch_size")
-        accuracy, size = 100 * line["mean"].to_numpy(), line["batch_size"].to_numpy(dtype=float)
-        steady = len(line) < 2 or np.ptp(accuracy) == 0
+    for (dims, method), group in runs.groupby(["dims", "method"], sort=False):
+        if group[metric].isna().all():
+            continue
+        complete, wanted = _at_all_sizes(group, metric)
+        means = mean_over_seeds(complete, ["batch_size"], metric).sort_values("batch_size")
+        accuracy, size = 100 * means["mean"].to_numpy(dtype=float), means["batch_size"].to_numpy(dtype=float)
+        steady = len(means) < 2 or np.ptp(accuracy) == 0
         rows.append(
             {
-                "dims": dims, "method": method, "smallest": int(line["batch_size"].iloc[0]),
-                "largest": int(line["batch_size"].iloc[-1]),
-                "drop": accuracy[-1] - accuracy[0] if len(line) > 1 else math.nan,
+                "dims": dims, "method": method, "smallest": int(size[0]) if len(size) else 0,
+                "largest": int(size[-1]) if len(size) else 0,
+                "drop": accuracy[-1] - accuracy[0] if len(means) > 1 else math.nan,
                 "pearson": math.nan if steady else float(np.corrcoef(size, accuracy)[0, 1]),
                 "pearson_log2": math.nan if steady else float(np.corrcoef(np.log2(size), accuracy)[0, 1]),
-                "accuracy": accuracy.mean(),
+                "accuracy": accuracy.mean() if len(means) else math.nan,
+                "seeds": complete["seed"].nunique(), "runs": len(complete), "wanted": wanted,
             }
         )  # fmt: skip
     columns = ["dims", "method", "smallest", "largest", "drop", "pearson", "pearson_log2", "accuracy"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=[*columns, "seeds", "runs", "wanted"])
+
+
+def _at_all_sizes(runs: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, int]:
+    """Of one method the runs of every data set and seed that have the metric at all batch sizes; how many can be.
+
+    A batch size counts where the method is defined. A data set that is too small for one that others have never counts.
+    """
+    fewest = {method.title: method.min_batch_size for method in METHODS.values()}  # some may still have to be refused
+    runs = runs[runs["batch_size"] >= runs["method"].map(fewest).fillna(1)]
+    sizes = set(runs.loc[runs["status"] != "undefined", "batch_size"])
+    pairs = [pair for _, pair in runs[runs["batch_size"].isin(sizes)].groupby(["dataset", "seed"], sort=False)]
+    possible = [pair for pair in pairs if not (pair["status"] == "undefined").any()]
+    complete = [pair for pair in possible if set(pair.loc[pair[metric].notna(), "batch_size"]) == sizes]
+    return pd.concat(complete) if complete else runs.iloc[:0], sum(map(len, possible))
 
 
 def sensitivity_figure(table: pd.DataFrame) -> Figure:
     """Left: drop from the largest to the smallest batch; right: correlation with batch size against accuracy."""
+    table = table[table["runs"] > 0]
     dimensions = sorted(set(table["dims"]))
     with panels(max(1, len(dimensions)), 2, 4.0, 2.9) as (figure, axes):
         for i, dims in enumerate(dimensions):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from icone.config import DataConfig
 from icone.data import open_source
 from icone.data.sources.synthetic import open_synthetic
+from icone.data.targets import TaskSetting
 from icone.errors import InputError
 from icone.paper.contents import Contents, content_digest
 from icone.paper.options import Options
@@ -70,8 +71,8 @@ def datasets(options: Options, dims: int) -> list[PaperDataset]:
     return [dataset for dataset in found if dataset.dims == dims]
 
 
-def find_dataset(name: str, options: Options) -> PaperDataset:
-    """The data set behind a MedMNIST name, a synthetic name, a folder or an array file."""
+def find_dataset(name: str, options: Options, task: TaskSetting = "auto") -> PaperDataset:
+    """The data set behind a MedMNIST name, a synthetic name, a folder or an array file; `task` is what labels are."""
     if name.startswith("synthetic:"):
         synthetic = open_synthetic(name, "train")
         subset = SMOKE_SUBSET if options.smoke and options.subset is None else options.subset
@@ -89,7 +90,13 @@ def find_dataset(name: str, options: Options) -> PaperDataset:
     if not path.exists():
         known = ", ".join([*PAPER_2D, *PAPER_3D])
         raise InputError(f"there is no data set {name!r}: give a folder, a file, synthetic:NAME, or one of {known}")
-    source = open_source(str(path), DataConfig(labels=options.labels))
+    source = open_source(str(path), DataConfig(labels=options.labels, task=task))
+    if source.labels is not None and source.task != "classification":
+        kind = "numbers" if source.task == "regression" else "several per sample"
+        raise InputError(
+            f"the labels of {path} are {kind}, and the experiments are scored by classes: give a table with the class "
+            "of every sample, a name such as grade 2 where classes are numbers, with --labels=FILE.csv"
+        )
     if len(set(source.labels or ()) - {None}) < 2:
         raise InputError(
             f"{path} has no two classes, by which the experiments are scored: "

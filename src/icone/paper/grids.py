@@ -213,10 +213,10 @@ class Grid:
             options, datasets=options.datasets or self.datasets, methods=options.methods or self.methods,
             batch_sizes=options.batch_sizes or self.batch_sizes, seeds=given(options.seeds, self.seeds),
         )  # fmt: skip
+        task = self.settings.get("task", "auto")
         return [
-            make_cell(options, find_dataset(name, options), method, size, seed, {"variant": title},
-                      **{**self.settings, **_changes(chosen)})
-            for name in options.datasets
+            make_cell(options, data, method, size, seed, {"variant": title}, **{**self.settings, **_changes(chosen)})
+            for data in (find_dataset(name, options, task) for name in options.datasets)
             for method in options.methods
             for size in options.batch_sizes
             for title, chosen in self._variants()

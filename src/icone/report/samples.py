@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -142,8 +142,39 @@ def numbers_or_categories(name: str, values: Sequence[str | None], *, names: boo
 
 
 def table_columns(path: Path, samples: Samples) -> list[Column]:
-    """The columns of a CSV, matched to the samples by id."""
-    columns = read_columns(path, samples.source_ids if len(set(samples.splits)) == 1 else samples.ids)
+    """The columns of a CSV, matched to the samples by id.
+
+    Where samples are of several splits, the ids are those of the page, `external/id`, or those that samples have in the
+    data of the run. The table then says nothing about an external test set, whose ids may be the same.
+    """
+    if len(set(samples.splits)) == 1:
+        return _as_columns(read_columns(path, samples.source_ids))
+    own = [row for row, split in enumerate(samples.splits) if split != "external"]
+    names = [samples.source_ids[row] for row in own]
+    namings: list[tuple[Sequence[int], list[str]]] = [(range(len(samples.ids)), samples.ids)]
+    if len(set(names)) == len(names):  # not where both official splits have the same ids
+        namings.append((own, names))
+    found: list[dict[str, list[str | None]]] = []
+    wrong: list[InputError] = []
+    for rows, ids in namings:
+        try:
+            read = read_columns(path, ids)
+        except InputError as error:
+            wrong.append(error)
+            continue
+        by_row = {name: dict(zip(rows, values, strict=True)) for name, values in read.items()}
+        found.append({name: [of.get(row) for row in range(len(samples.ids))] for name, of in by_row.items()})
+    if not found:
+        raise wrong[0]
+    return _as_columns(max(found, key=_told))
+
+
+def _told(columns: Mapping[str, Sequence[str | None]]) -> int:
+    """How many samples columns say something about."""
+    return sum(any(cells) for cells in zip(*columns.values(), strict=True))
+
+
+def _as_columns(columns: Mapping[str, Sequence[str | None]]) -> list[Column]:
     return [numbers_or_categories(name, values) for name, values in columns.items()]
 
 

@@ -16,9 +16,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from icone.api.run_data import open_run_data
+from icone.api.run_data import for_other_data, open_run_data
 from icone.config import is_object, with_given
 from icone.data import Dataset, Preparation, open_source
+from icone.data.prepare import centre
 from icone.errors import InputError
 from icone.evaluation.duplicates import Pictures, small_picture
 from icone.report.samples import Samples
@@ -103,7 +104,7 @@ def _images(
         if split != "external":
             source = open_run_data(run.folder, dataclasses.replace(config, split=split), data)
         elif not is_object(external):
-            source = open_source(external, dataclasses.replace(config, split="test"))
+            source = open_source(external, dataclasses.replace(for_other_data(config), split="test"))
         else:  # it cannot be opened again: its samples have black pictures
             continue
         datasets[split] = Dataset(source, range(len(source)), preparation, resident=False)
@@ -116,7 +117,20 @@ def _images(
         if key not in position:
             where = config.source if data is None else datasets[key[0]].source.name
             raise InputError(f"{where} does not hold {key[1]}: evaluate the run again")
-        yield datasets[key[0]].images_at(torch.tensor([position[key]]))[0]
+        dataset = datasets[key[0]]
+        if preparation.crops:
+            yield _middle_crop(dataset, position[key])
+        else:
+            yield dataset.images_at(torch.tensor([position[key]]))[0]
+
+
+def _middle_crop(dataset: Dataset, position: int) -> Tensor:
+    """The crop in the middle of a sample of a run with `--crop`, whose prepared samples have their own shapes."""
+    preparation = dataset.preparation
+    sample = next(iter(dataset.source.each([position])))
+    if isinstance(sample, InputError):
+        raise sample
+    return centre(preparation(sample)[None], preparation.size)[0]
 
 
 def picture(image: Tensor, edge: int) -> Picture:

@@ -28,7 +28,7 @@ from rich.status import Status
 from rich.text import Text
 
 from icone.api.build import memory_errors
-from icone.api.compare import check_one_kind, compare_groups, comparison_parts
+from icone.api.compare import check_one_kind, compare_groups, comparison_parts, unequal_evaluation
 from icone.api.evaluate import evaluate
 from icone.api.predict import FineTuned
 from icone.api.run_data import check_moved, open_run_data
@@ -216,7 +216,7 @@ def group_content(groups: Sequence[SeedGroup], runs: Sequence[Run]) -> list[dict
                 "name": group.name,
                 "runs": [runs.index(run) for run in group.runs],
                 "metrics": metrics,
-                "note": unequal_training(group.runs),
+                "note": "; ".join(filter(None, [unequal_training(group.runs), unequal_evaluation(group)])),
                 "classes": _classes(results) if len(results) > 1 else [],
             }
         )

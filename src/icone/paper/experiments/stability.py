@@ -81,6 +81,7 @@ KNN_3D = Experiment(
 
 
 SENSITIVITY = ["drop", "pearson", "pearson_log2", "accuracy"]
+COUNTS = ["seeds", "runs", "wanted"]
 ONE_SIZE, CONSTANT = "one B", "constant"
 """In place of a drop or a correlation: runs at one batch size only; in place of a correlation: the same accuracy."""
 
@@ -90,13 +91,11 @@ def _sensitivity(scene: Scene) -> Presentation:
     found = (
         accuracy_figures.sensitivity(scene.runs)
         if "linear_probe" in scene.runs
-        else pd.DataFrame(columns=["dims", "method", *SENSITIVITY])
+        else pd.DataFrame(columns=["dims", "method", *SENSITIVITY, *COUNTS])
     )
-    reason = np.where(found["drop"].isna(), ONE_SIZE, CONSTANT)
-    long = found.assign(status=reason).melt(["dims", "method", "status"], SENSITIVITY, "metric", "ours")
-    long = long.rename(columns={"method": "row"})
-    seeds = scene.runs["seed"].nunique()
-    long = long.assign(sd=float("nan"), seeds=seeds, runs=1, wanted=1)
+    reason = np.where(found["runs"] == 0, "missing", np.where(found["drop"].isna(), ONE_SIZE, CONSTANT))
+    long = found.assign(status=reason).melt(["dims", "method", "status", *COUNTS], SENSITIVITY, "metric", "ours")
+    long = long.rename(columns={"method": "row"}).assign(sd=float("nan"))
     long["status"] = long["status"].where(long["ours"].isna(), "done")
     table = beside_paper(long, name=scene.name, title="drop (points), correlation with B and log2 B, accuracy (%)",
                          keys=["dims", "metric"], printed=None, notes=reasons(scene.runs), digits=2)  # fmt: skip

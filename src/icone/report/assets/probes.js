@@ -105,7 +105,7 @@ function regression(run) {
   const scatter = (p, which) => chart(charts, `${data.kind ? first.name : "Ridge probe"}${which}: predicted against true`, [
     { type: "scatter", mode: "markers", x: p.true, y: p.predicted, marker: { size: 5, color: COLOURS[0] }, title: "test samples" },
     { type: "scatter", mode: "lines", x: ends, y: ends, line: { color: css("--quiet"), dash: "dot", width: 1 }, unnamed: true }],
-  { xaxis: { title: { text: "true" }, range: ends }, yaxis: { title: { text: "predicted" }, range: ends } }, { keyed: false, across: "true" });
+  { xaxis: { title: { text: "true" }, range: ends }, yaxis: { title: { text: "predicted" }, range: ends } }, { keyed: false, across: "true", note: p.true.length < p.samples.test ? `A random ${grouped(p.true.length)} of ${counted(p.samples.test, "test sample")} are shown.` : "" });
   if (first.untrained) scatter(first.untrained, ", untrained");
   scatter(first, first.untrained ? ", trained" : "");
   return [make("p", { class: "help", text: `${data.kind ? "" : PROBE} On ${grouped(samples.train)} training and ${counted(samples.test, "test sample")}; intervals by bootstrap over ${bootstrapped(first)}.` }),

@@ -35,15 +35,16 @@ function showDuplicates() {
     const named = (text) => (run.map.labels || run.map.captions ? make("small", {}, ...breakable(text)) : null); // without labels the pictures have the ids
     const picture = (point, query) => tile(run, point, query, height, () => showOnMap(run, point));
     const more = (held, all) => (all > held ? ` This page holds the first ${grouped(held)}; icone inspect RUN --duplicates lists all.` : "");
+    const part = run.map.notes.map((note) => `${note} `).join(""); // where the page holds some of the samples, the rest was not looked at
     const alike = counts[0] ? `${counted(counts[0], "pair")} of samples with nearly the same features and nearly the same picture, most alike first.`
       : "No two samples have nearly the same features and nearly the same picture.";
     const far = counts[1] ? `${counted(counts[1], "sample")} far from all others, farthest first: a score above 3.5 is unusual.` : "No sample is far from all others.";
     return [
-      make("p", { class: "help", text: run.map.thumbnails === null ? "Near-duplicates need pictures of the samples, which this page does not have." : alike + more(found.length, counts[0]) }),
+      make("p", { class: "help", text: run.map.thumbnails === null ? "Near-duplicates need pictures of the samples, which this page does not have." : part + alike + more(found.length, counts[0]) }),
       firstOf(found, ([a, b, cosine, correlation, leaks]) => make("div", { class: "pair box" },
         make("div", { class: "tiles" }, picture(a, a), picture(b, a)), named(ids[a]), named(ids[b]), leaks ? make("small", { class: "warning", text: "one trained on, one held out" }) : null,
         make("small", { text: `features: cosine ${minus(cosine.toFixed(3))}` }), make("small", { text: `pictures: correlation ${minus(correlation.toFixed(3))}` }))),
-      make("p", { class: "help", text: far + more(outliers.length, counts[1]) }),
+      make("p", { class: "help", text: (run.map.thumbnails === null ? part : "") + far + more(outliers.length, counts[1]) }),
       firstOf(outliers, ([point, , score]) => make("div", { class: "pair box" },
         make("div", { class: "tiles" }, picture(point, point)), named(ids[point]), make("small", { text: `score ${score.toFixed(1)}` })))];
   });
