@@ -13,6 +13,7 @@ import tyro
 from icone.config import ImageViews, PretrainConfig
 from icone.config_text import differences, from_json, to_command, to_json
 from icone.errors import InputError
+from icone.recipe import WARMUP
 
 
 def test_json_round_trip_keeps_every_type() -> None:
@@ -33,7 +34,7 @@ def test_a_window_replaces_another_scaling() -> None:
 
 
 def test_a_window_may_be_negative_on_the_command_line() -> None:
-    words = to_command(PretrainConfig(source="scans", window=(-160, 240)))
+    words = to_command(PretrainConfig(source="scans", warmup=WARMUP, window=(-160, 240)))
     assert words == ["icone", "pretrain", "scans", "--batch-size", "1", "--window", "-160.0", "240.0"]
     assert tyro.cli(PretrainConfig, args=words[2:]).window == (-160, 240)
 

@@ -122,7 +122,12 @@ def test_examples_parse(name: str) -> None:
 def test_settings_survive_a_toml_file(tmp_path: Path) -> None:
     """By the reader of TOML in the standard library, for texts that need escapes too."""
     config = PretrainConfig(
-        source='a "scan"\\ü\n', window=(-160, 240), include=("*.png",), image_views=ImageViews(blur=0), lr=1e-7
+        source='a "scan"\\ü\n',
+        window=(-160, 240),
+        include=("*.png",),
+        image_views=ImageViews(blur=0),
+        lr=1e-7,
+        warmup=0.1,
     )
     file = tmp_path / "config.toml"
     text = to_toml(config)

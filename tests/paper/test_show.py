@@ -70,7 +70,10 @@ def test_what_is_the_papers_setting_is_said(name: str, options: Options, line: s
 
 @pytest.mark.parametrize(
     ("recipe", "differences"),
-    [("icone", {"learning rate", "embedding dimension", "anchor initialisation"}), ("paper", set())],
+    [
+        ("icone", {"learning rate", "schedule", "embedding dimension", "anchor initialisation"}),
+        ("paper", set()),
+    ],
 )
 def test_the_tables_of_settings_hide_no_difference(
     told: Store, recipe: Literal["icone", "paper"], differences: set[str]
