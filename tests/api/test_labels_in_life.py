@@ -240,6 +240,30 @@ def test_a_column_of_groups_that_was_found_is_kept_too(tmp_path: Path, as_table:
     assert (result["groups"], gone) == ((0, True) if as_table else (len(set(GROUPS)), False))
 
 
+def test_columns_of_labels_that_were_an_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame({"id": IDS, "age": NUMBERS, "well": GROUPS})
+    x = X.copy()
+    x[5] *= 50
+    np.save(tmp_path / "points.npy", x)
+    words: dict[str, Any] = {"labels": frame, "label_column": "age", "group_column": "well"}
+    run = pretrain(tmp_path / "points.npy", tmp_path / "run", **words)
+    found = icone.find_duplicates(run, device="cpu", console=quiet())
+    assert [float(one["label"]) for one in found["outliers"] if one["id"] == IDS[5]] == [pytest.approx(NUMBERS[5])]
+    assert icone.embed(run, device="cpu", console=quiet())["group"].tolist() == GROUPS
+    assert evaluate(run, labels=CLASSES, untrained=False)["data"]["groups"] == len(set(GROUPS))
+    run.remember({})  # as in another process
+    assert icone.find_duplicates(run, device="cpu", console=quiet())["samples"] == COUNT
+    assert icone.find_duplicates(run, data=x, device="cpu", console=quiet())["samples"] == COUNT
+    assert "label" not in icone.embed(run, device="cpu")
+    assert "were a Python object" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(
+        InputError, match=r"groups of .*run \(group_column=.well.\) came with labels that were a Python obj"
+    ):
+        evaluate(run, labels=CLASSES)
+    assert evaluate(run, labels=CLASSES, groups=GROUPS, untrained=False)["data"]["groups"] == len(set(GROUPS))
+    assert evaluate(run, untrained=False, **words)["data"]["groups"] == len(set(GROUPS))
+
+
 def test_parts_that_the_data_assigns_are_used(tmp_path: Path) -> None:
     paths = []
     for i in range(30):

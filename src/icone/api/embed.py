@@ -30,7 +30,14 @@ from icone.api.build import (
     pick_device,
 )
 from icone.api.embedding_table import FORMATS, feature_table, import_anndata, write_embeddings
-from icone.api.run_data import check_moved, note_splits, open_run_data, with_moved_labels
+from icone.api.run_data import (
+    check_moved,
+    has_lost_labels,
+    note_splits,
+    open_run_data,
+    with_moved_labels,
+    without_labels,
+)
 from icone.config import PretrainConfig, is_object, with_given
 from icone.data import Dataset, Preparation, load_for_inference, open_source
 from icone.data.labels import has_column
@@ -193,6 +200,14 @@ def embed(
     if target is not None and target.suffix == ".h5ad":
         import_anndata()  # refuses before any work where it is not installed
     config = with_moved_labels(run.config, data)
+    remembered = run.objects if source is None and data is None else {}
+    are_gone = source is None and labels is None and remembered.get("labels") is None
+    if are_gone and has_lost_labels(config, remembered.get("data", data)):
+        say(
+            console,
+            f"note: the labels of {run.folder} were a Python object: they are left out; --labels gives them again",
+        )
+        config = without_labels(config)
     config = _embedding_config(config, source is None, labels, tuple(label_column), group_column, console)
     changes: dict[str, Any] = {"skip_unreadable": skip_unreadable}
     if source is not None:  # patterns choose among the files of the run's own folder
@@ -209,8 +224,8 @@ def embed(
         frozen.preparation = dataclasses.replace(frozen.preparation, crops=False)
     with memory_errors():
         given_labels = None if isinstance(labels, (str, os.PathLike)) else labels
-        if source is None and data is None:
-            data, given_labels = run.objects.get("data"), run.objects.get("labels") if labels is None else given_labels
+        data = remembered.get("data", data)
+        given_labels = remembered.get("labels") if labels is None else given_labels
         if source is None:
             opened = open_run_data(run.folder, config, data, given_labels)
         else:

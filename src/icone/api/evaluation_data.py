@@ -15,7 +15,7 @@ from rich.console import Console
 from icone.api.build import describe_source
 from icone.api.embed import load_with_notes
 from icone.api.partition import EvaluationData, with_partition
-from icone.api.run_data import check_moved, open_run_data, with_moved_labels
+from icone.api.run_data import check_moved, has_lost_labels, open_run_data, with_moved_labels
 from icone.config import PretrainConfig
 from icone.data import DIGEST_VERSION, Dataset, DigestMemory, Preparation, Source, cache_folder, open_source
 from icone.data.labels import has_column
@@ -157,9 +157,14 @@ def _keeps_groups(run: Run, config: PretrainConfig, given: GivenData) -> tuple[b
     own = with_moved_labels(run.config, given.data).labels
     if given.groups is not None or config.group_column is not None:
         return False, ""
-    if run.config.group_column is not None:
-        return True, ""
     labels = run.objects.get("labels")
+    if (column := run.config.group_column) is not None:
+        if labels is None and has_lost_labels(run.config, given.data):
+            raise InputError(
+                f"the groups of {run.folder} (--group-column={column}) came with labels that were a Python object, "
+                "which no file holds: give them again, groups=…, or a table of labels with that column"
+            )
+        return True, ""
     if config.labels == own and given.labels is labels:
         return False, ""
     if own is not None and not own.is_file():

@@ -14,7 +14,7 @@ from torch import nn
 
 from icone.api.build import check_given, memory_errors
 from icone.api.embed import extract_with_progress, load_encoder, load_with_notes, splits_of
-from icone.api.run_data import check_moved, open_run_data, with_moved_labels
+from icone.api.run_data import check_moved, has_lost_labels, open_run_data, with_moved_labels, without_labels
 from icone.config import with_given
 from icone.data import Dataset
 from icone.errors import InputError
@@ -51,7 +51,8 @@ def find_duplicates(
     """
     check_given(data=data)
     run = run if isinstance(run, Run) else Run.open(run)
-    data = run.objects.get("data") if data is None else data
+    given = run.objects if data is None else {}
+    data = given.get("data", data)
     console = console or Terminal()
     target = None if out is None else Path(out)
     if target is not None:
@@ -60,9 +61,11 @@ def find_duplicates(
     config = with_moved_labels(with_given(run.config, data_root=data_root, cache=cache), data)
     if config.labels is not None and not config.labels.is_file():
         config = dataclasses.replace(config, labels=None, label_column=(), group_column=None)
+    if given.get("labels") is None and has_lost_labels(config, data):
+        config = without_labels(config)
     frozen = load_encoder(run, device, encoder=encoder, views=views)
     with memory_errors():
-        source = open_run_data(run.folder, config, data)
+        source = open_run_data(run.folder, config, data, given.get("labels"), given.get("groups"))
         if data is not None:
             check_moved(run, source, config, console)
         dataset = load_with_notes(source, config, frozen.preparation, console)

@@ -72,6 +72,19 @@ def without_labels(config: PretrainConfig) -> PretrainConfig:
     return dataclasses.replace(config, labels=None, label_column=(), group_column=None, task="auto")
 
 
+def has_lost_labels(config: PretrainConfig, data: Any = None) -> bool:
+    """Whether the columns of a run are those of labels that were a Python object, which the configuration cannot hold.
+
+    Then neither a table of labels nor the source, or the `data` in its place, can have these columns.
+    """
+    source = config.source if data is None else data
+    is_table = hasattr(source, "columns") or (
+        isinstance(source, (str, os.PathLike)) and os.fspath(source).lower().endswith((".csv", ".tsv"))
+    )
+    has_columns = bool(config.label_column) or config.group_column is not None
+    return has_columns and config.labels is None and not is_table
+
+
 def note_splits(source: Source, config: PretrainConfig, console: Console) -> None:
     """Say which part of a source with official splits is read: that of the run's setting."""
     others = [name for name in source.splits if name != config.split]
