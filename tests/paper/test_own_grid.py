@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
 import icone.paper
+from icone.errors import InputError
 from icone.paper import Experiment, Grid, Options
 from icone.paper.engines.events import Event, Observe, Task
 from icone.paper.experiments import EXPERIMENTS
@@ -33,6 +35,21 @@ def test_a_grid_is_every_combination() -> None:
     }  # fmt: skip
     fewer = STUDY.cells(Options(methods=("icone",), batch_sizes=(4,), per=("rates.seeds=1",)))
     assert len(fewer) == 2  # the command line goes before the grid
+
+
+@pytest.mark.parametrize(
+    ("given", "way_out"),
+    [
+        ({"vary": {"batch_size": (1, 4)}}, r"vary of a Grid names batch_size: give batch_sizes="),
+        ({"settings": {"method": "simclr"}}, r"settings of a Grid names method: give methods="),
+        ({"vary": {"seed": (0, 1)}}, "seeds="),
+        ({"vary": {"source": ("a", "b")}}, "datasets="),
+        ({"settings": {"options": ("hidden=32",)}}, "each option by its own name"),
+    ],
+)
+def test_what_a_grid_has_arguments_for_is_refused_elsewhere(given: dict[str, Any], way_out: str) -> None:
+    with pytest.raises(InputError, match=way_out):
+        Grid(datasets=("synthetic:cells@32x60",), **given)
 
 
 def test_it_runs_and_shows_like_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,20 @@ def test_a_table_of_the_run_is_found_beside_an_external_test_set(tmp_path: Path)
         table_columns(table, official)
 
 
+def test_pictures_are_shared_by_runs_with_the_same_test_set(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(features(6), [""] * 6)
+    drawn: list[Path] = []
+    monkeypatch.setattr("icone.report.content.draw_samples", lambda run, *_: drawn.append(run.folder))
+    memory: Any = {}
+    for external in ("one", "one", "other"):
+        result = dict(run.result or {})
+        write_json(run.result_file, {**result, "data": {**result["data"], "external_test": external}})
+        run_content(Run(run.folder), name="run", projections=("pca",), memory=memory)
+    assert len(drawn) == 2
+
+
 def test_seeds_that_were_evaluated_otherwise_are_told(make_run: Callable[..., Run], tmp_path: Path) -> None:
     labels = ["a", "b"] * 6
     others = [*labels[:-1], "c"]

@@ -11,7 +11,16 @@ from PIL import Image
 
 from icone.cli import main
 from icone.errors import InputError
-from icone.report.figures import FIGURES, plot_confusion, plot_geometry, plot_map, plot_spectrum, save_figures
+from icone.report.content import NEIGHBOURS, QUERIES
+from icone.report.figures import (
+    FIGURES,
+    plot_confusion,
+    plot_gallery,
+    plot_geometry,
+    plot_map,
+    plot_spectrum,
+    save_figures,
+)
 from icone.run import Run
 
 RNG = np.random.default_rng(0)
@@ -110,6 +119,21 @@ def test_what_has_no_data_is_left_out_of_all_and_refused_by_name(make_run: Calla
         save_figures(bare, tmp_path, ["confusion"])
     with pytest.raises(InputError, match="unknown figure 'mapp'; did you mean map"):
         save_figures(bare, tmp_path, ["mapp"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "frames"), [([""] * 9, set()), (["a"] * 9, set()), (["a", "b", ""] * 3, {"-", "--"})]
+)
+def test_neighbours_without_a_class_have_no_frame(
+    make_run: Callable[..., Run], labels: list[str], frames: set[str]
+) -> None:
+    figure = plot_gallery(make_run(RNG.normal(size=(9, 8)).astype(np.float32), labels))
+    [axis] = figure.axes
+    queries = [patch for patch in axis.patches if patch.get_edgecolor()[:3] == (0, 0, 0)]
+    rest = [patch for patch in axis.patches if patch not in queries]
+    assert len(queries) == QUERIES
+    assert {patch.get_linestyle() for patch in rest} == frames
+    assert len(rest) < QUERIES * NEIGHBOURS
 
 
 def test_a_notebook_shows_the_run_as_text_only(make_run: Callable[..., Run]) -> None:

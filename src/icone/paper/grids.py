@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from icone.config import PretrainConfig
-from icone.errors import unknown_name
+from icone.errors import InputError, unknown_name
 from icone.methods import METHODS, method_class, method_options, option_texts
 from icone.paper.datasets import PaperDataset, datasets, find_dataset
 from icone.paper.options import Options
@@ -185,6 +185,14 @@ def given(value: Number | None, usual: Number) -> Number:
     return usual if value is None else value
 
 
+_OWN_ARGUMENTS = {
+    "batch_size": "batch_sizes=(1, 4) of the Grid", "method": "methods=(…) of the Grid", "seed": "seeds=3 of the Grid",
+    "source": "datasets=(…) of the Grid", "options": "each option by its own name",
+    "data_root": "data_root=… of the Options",
+}  # fmt: skip
+"""What a grid gives every run by itself, and how it is chosen."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """Runs as data: every combination of data sets, methods, batch sizes, variants and seeds.
@@ -206,6 +214,12 @@ class Grid:
     """Settings of `icone.pretrain` that hold for all runs."""
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Settings of `icone.pretrain`, or options of the method, and the values that are compared."""
+
+    def __post_init__(self) -> None:
+        for given, names in (("settings", self.settings), ("vary", self.vary)):
+            for name in names:
+                if name in _OWN_ARGUMENTS:
+                    raise InputError(f"{given} of a Grid names {name}: give {_OWN_ARGUMENTS[name]} instead")
 
     def __call__(self, options: Options) -> list[Cell]:
         """The runs of the grid."""

@@ -162,7 +162,8 @@ def history_columns(run: Run) -> dict[str, dict[str, list[list[float]]]]:
 def _draw(run: Run, samples: Samples, data: Any, data_root: Path | None, memory: DrawnMemory) -> Drawn | None:
     """Pictures of the samples; those of an earlier run of the same samples, prepared alike, are taken again."""
     known = run.record["data"]
-    key = repr((known["fingerprint"], known["preparation"], samples.ids))
+    external = ((run.result or {}).get("data") or {}).get("external_test")
+    key = repr((known["fingerprint"], known["preparation"], samples.ids, external))
     if key not in memory:
         memory[key] = draw_samples(run, samples, gallery_queries(samples.classes, EXAMPLES), data, data_root)
     return memory[key]

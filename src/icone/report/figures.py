@@ -267,12 +267,13 @@ def plot_confusion(*runs: Run) -> Figure:
 
 
 def plot_gallery(*runs: Run, data: Any = None, data_root: Path | None = None) -> Figure:
-    """Queries (left) and their nearest neighbours, framed by whether the label is the same."""
+    """Queries (left) and their nearest neighbours, framed by whether the class is the same, where it is known."""
 
     def draw(figure: Figure, run: Run) -> None:
         samples = read_samples(run)
         near = neighbourhood(samples.features, NEIGHBOURS).index
         rows = [[query, *near[query]] for query in gallery_queries(samples.classes)]
+        classes = samples.classes if len(set(samples.classes) - {""}) > 1 else [""] * len(samples.ids)
         pictures = picture_of(run, samples, sorted({i for row in rows for i in row}), data, data_root)
         axis = figure.subplots()  # one picture of all: laying out 72 axes takes seconds
         height, width = pictures[rows[0][0]].shape[:2]
@@ -280,7 +281,10 @@ def plot_gallery(*runs: Run, data: Any = None, data_root: Path | None = None) ->
         for (row, column), point in np.ndenumerate(np.array(rows)):
             top, left = row * (height + GAP), column * (width + GAP)
             mosaic[top : top + height, left : left + width] = pictures[int(point)]
-            same = samples.labels[point] == samples.labels[rows[row][0]]
+            own, of_query = classes[point], classes[rows[row][0]]
+            if column and not (own and of_query):
+                continue
+            same = own == of_query
             colour = "black" if column == 0 else "#009E73" if same else "#D55E00"
             axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=colour, linewidth=1.5,
                                      linestyle="-" if same else "--", clip_on=False))  # fmt: skip
