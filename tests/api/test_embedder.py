@@ -74,6 +74,33 @@ def test_files_go_in_as_a_list_of_their_paths(tmp_path: Path) -> None:
         embedder.fit(tmp_path.glob("*.png"))
 
 
+def test_transform_leaves_no_sample_out() -> None:
+    images = list(np.random.default_rng(0).integers(0, 255, (6, 16, 16), dtype=np.uint8))
+    images[2][:] = 7
+    settings = {"size": 16, "cache": "off", "skip_unreadable": True, "probe_every": 0}
+    embedder = icone.Embedder(encoder="test_resnet", epochs=1, settings=settings).fit(images)
+    with pytest.raises(
+        icone.InputError, match=r"sample 000002 of list .* is constant.*a row for every sample"
+    ) as error:
+        embedder.transform(images)
+    assert "skip_unreadable" not in str(error.value)
+    assert embedder.transform(images[:2] + images[3:]).shape[0] == 5
+
+
+@pytest.mark.parametrize(("edge", "size"), [(24, 16), (16, 24), (16, 16)], ids=["large files", "large input", "small"])
+def test_an_array_is_encoded_in_parts_that_fit(edge: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes = np.random.default_rng(0).random((5, 1, edge, edge, edge), dtype=np.float32)
+    settings = {"width": 0.125, "features": 8, "size": size, "probe_every": 0}
+    embedder = icone.Embedder(encoder="nf_resnet10_3d", epochs=1, settings=settings).fit(volumes)
+    expected = embedder.transform(volumes)
+    seen: list[int] = []
+    embedder.encoder_.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    for module in ("icone.api.embedder", "icone.data.prepare"):
+        monkeypatch.setattr(f"{module}.VALUES_AT_ONCE", 2 * 16**3)
+    np.testing.assert_allclose(embedder.transform(volumes), expected, atol=1e-5)
+    assert seen == ([2, 2, 1] if edge == size == 16 else [1] * 5)
+
+
 def test_missing_labels_are_none() -> None:
     points = np.random.default_rng(0).normal(size=(6, 4))
     for labels in (["a", "b", None] * 2, [0.0, 1.0, np.nan] * 2):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,19 +15,24 @@ import torch
 from PIL import Image
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset as TorchDataset
 
 from icone.api.build import check_data
 from icone.api.embed import load_encoder
 from icone.api.pretrain import pretrain
 from icone.api.run_data import for_other_data
-from icone.data import load_for_inference
+from icone.data import Dataset, load_for_inference
+from icone.data.prepare import VALUES_AT_ONCE
 from icone.data.sources.dataframe import PATH_COLUMNS
 from icone.data.sources.objects import PATH, Arrangement, as_array, as_list
 from icone.data.sources.registry import one_sample
+from icone.errors import InputError
 from icone.evaluation.features import FrozenEncoder, extract
 from icone.recipe import BASE_LR
 from icone.terminal import Terminal
+
+MOST = 64
+"""Samples of an array that are encoded at a time, at most."""
 
 
 class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -100,19 +107,36 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The features (n, features) of samples like those that it was fitted on."""
+        """The features (n, features) of samples like those that it was fitted on, a row for every sample.
+
+        A sample that cannot be used is an error, also where `settings` let `fit` leave such samples out.
+        """
         check_is_fitted(self)
         samples = self._checked(X, reset=False)
         if not isinstance(samples, np.ndarray):
-            return extract(self.encoder_, load_for_inference(samples, self.encoder_.preparation, self.config_))
+            return extract(self.encoder_, self._every_one(samples))
+        preparation, values = self.encoder_.preparation, max(1, math.prod(samples.shape[1:]))
+        at_once = max(1, min(preparation.samples_at_once(most=MOST), VALUES_AT_ONCE // values))
         arrange = Arrangement(samples.shape[1:], (self.settings or {}).get("axes"))
         with torch.inference_mode():
             rows = [
-                self.encoder_(np.stack([arrange(sample) for sample in samples[start : start + 64]]))
-                for start in range(0, len(samples), 64)
+                self.encoder_(np.stack([arrange(sample) for sample in samples[start : start + at_once]]))
+                for start in range(0, len(samples), at_once)
             ]
         features: np.ndarray = torch.cat(rows).float().cpu().numpy()
         return features
+
+    def _every_one(self, samples: Any) -> Dataset:
+        """The prepared samples, of which none is left out."""
+        tolerant = dataclasses.replace(self.config_, skip_unreadable=True)
+        dataset = load_for_inference(samples, self.encoder_.preparation, tolerant)
+        if dataset.skipped:
+            others = f" ({len(dataset.skipped)} of {len(dataset.skipped) + len(dataset)} samples)"
+            raise InputError(
+                f"{dataset.skipped[0].reason}{others if len(dataset.skipped) > 1 else ''}; transform gives a row for "
+                "every sample: mend it, or leave it out of X"
+            )
+        return dataset
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """`f0`, `f1`, …, as in the tables of `icone.embed`."""
@@ -148,4 +172,4 @@ def holds_samples(data: Any) -> bool:
     data = as_list(data)
     if isinstance(data, (list, tuple)):
         return any(isinstance(one, (*PATH, Image.Image)) or getattr(one, "ndim", 0) > 1 for one in data)
-    return isinstance(data, (*PATH, Dataset))
+    return isinstance(data, (*PATH, TorchDataset))
