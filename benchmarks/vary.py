@@ -86,10 +86,10 @@ def runs_of(cells: Sequence[Cell], names: Iterable[str], store: Store) -> pd.Dat
         c, key = cell.spec.config, cell.spec.key
         chosen = dict(part.rsplit(" ", 1) for part in cell.labels["variant"].split(", "))
         usual = ("encoder", "method", "epochs", "lr", "batch_size", "seed")
-        about = {"dataset": cell.labels["dataset"], **{name: getattr(c, name) for name in usual}}
-        about |= {name: chosen[name] for name in names}
+        about: dict[str, Any] = {"dataset": cell.labels["dataset"]}
+        about |= {name: getattr(c, name) for name in usual} | {name: chosen[name] for name in names}
         if key in metrics.index:
-            lines.append({**about, **metrics.loc[key].dropna().to_dict(), **tested.loc[key].to_dict()})
+            lines.append(about | dict(metrics.loc[key].dropna()) | dict(tested.loc[key]))
     return pd.DataFrame(lines)
 
 
