@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from icone.api.data_defaults import with_defaults_of_before
 from icone.api.evaluate import evaluate, result_table
 from icone.api.pretrain import pretrain
 from icone.config import PretrainConfig
@@ -59,7 +60,7 @@ def _check_own(folder: Path, config: PretrainConfig) -> None:
     is_demo = folder.is_dir() and not folder.is_symlink() and run.exists() and run.config.source == config.source
     there = [path.name for path in folder.iterdir() if not is_output(path)] if is_demo else []
     strange = sorted(set(there) - set(OWN_FILES))
-    if not is_demo or differences(run.config, config):
+    if not is_demo or differences(run.config, with_defaults_of_before(config, run.config)):
         raise InputError(f"{folder} is in the way and is no earlier demo: choose another --out")
     if strange:
         raise InputError(f"{folder / strange[0]} was not written by the demo, which would delete it: move it away")
