@@ -20,6 +20,7 @@ import torch
 import tyro
 from PIL import Image
 
+from icone.api.data_defaults import with_default_warmup
 from icone.config import ImageViews, PretrainConfig
 from icone.config_text import to_command
 from icone.data.labels import read_columns, read_labels
@@ -27,6 +28,7 @@ from icone.errors import InputError
 from icone.evaluation.metrics import metrics_shown
 from icone.evaluation.projection import ProjectionName
 from icone.files import write_json
+from icone.recipe import WARMUP
 from icone.report.content import history_columns, run_content
 from icone.report.figures import plot_geometry
 from icone.report.samples import Samples, Split, numbers_or_categories, read_samples, table_columns
@@ -379,9 +381,10 @@ def test_json_survives_inside_a_page() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        PretrainConfig(source="a folder/x"),
+        PretrainConfig(source="a folder/x", warmup=WARMUP),
+        PretrainConfig(source="a folder/x", recipe="paper"),
         PretrainConfig(
-            source="s", epochs=3, options=("diversity=sigreg", "view_weight=0"), skip_unreadable=True, norm="group",
+            source="s", warmup=0.0, epochs=3, options=("diversity=sigreg", "view_weight=0"), skip_unreadable=True, norm="group",
             image_views=ImageViews(blur=0.0, crop_scale=(0.5, 1.0)), labels=Path("a b.csv"), log=("tensorboard",),
         ),
     ],
@@ -389,4 +392,4 @@ def test_json_survives_inside_a_page() -> None:
 def test_the_command_gives_the_configuration_back(config: PretrainConfig) -> None:
     words = to_command(config)
     assert words[:2] == ["icone", "pretrain"]
-    assert tyro.cli(PretrainConfig, args=words[2:]) == config
+    assert with_default_warmup(tyro.cli(PretrainConfig, args=words[2:])) == config
