@@ -384,8 +384,9 @@ def test_json_survives_inside_a_page() -> None:
         PretrainConfig(source="a folder/x", warmup=WARMUP),
         PretrainConfig(source="a folder/x", recipe="paper"),
         PretrainConfig(
-            source="s", warmup=0.0, epochs=3, options=("diversity=sigreg", "view_weight=0"), skip_unreadable=True, norm="group",
-            image_views=ImageViews(blur=0.0, crop_scale=(0.5, 1.0)), labels=Path("a b.csv"), log=("tensorboard",),
+            source="s", warmup=0.0, epochs=3, options=("diversity=sigreg", "view_weight=0"), skip_unreadable=True,
+            norm="group", image_views=ImageViews(blur=0.0, crop_scale=(0.5, 1.0)), labels=Path("a b.csv"),
+            log=("tensorboard",),
         ),
     ],
 )  # fmt: skip
