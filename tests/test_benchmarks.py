@@ -17,7 +17,6 @@ from torch import nn
 
 import alarm
 import continued
-import cpu_steps
 import early_features
 import evidence
 import probe
@@ -240,13 +239,6 @@ def test_the_first_samples_are_followed(capsys: pytest.CaptureFixture[str]) -> N
     found = {(warmup.strip(), b.strip(), n.strip()): float(rank) for warmup, b, n, rank, *_ in rows}
     assert len({found[warmup, b, "0"] for warmup in ("0", "0.05") for b in ("1", "16")}) == 1  # untrained
     assert all(found["0", b, "32"] < 0.8 * found["0.05", b, "32"] for b in ("1", "16"))
-
-
-def test_steps_on_a_cpu_are_timed_at_two_batch_sizes(tmp_path: Path) -> None:
-    cpu_steps.main(tmp_path / "steps.json", smoke=True)
-    few, many = json.loads((tmp_path / "steps.json").read_text())["rows"]
-    assert (few["batch_views"], many["batch_views"]) == (2, 32)
-    assert 0 < few["step_ms"] < many["step_ms"]
 
 
 def test_questions_of_evidence_are_asked_once_and_name_methods_that_exist_there() -> None:
