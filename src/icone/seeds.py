@@ -38,7 +38,7 @@ def seed_folders(folder: str | Path) -> list[Path]:
 def seeds_command(configs: Sequence[PretrainConfig], runs: Sequence[Run]) -> list[str]:
     """The words of the command line that repeat a whole folder of seeds in a new one; none for runs that are no such.
 
-    >>> seeds = [PretrainConfig(source="scans", seed=seed) for seed in (3, 4)]
+    >>> seeds = [PretrainConfig(source="scans", warmup=0.05, seed=seed) for seed in (3, 4)]
     >>> seeds_command(seeds, [Run("runs/no such run/seed-3"), Run("runs/no such run/seed-4")])
     ['icone', 'pretrain', 'scans', '--batch-size', '1', '--seed', '3', '--out', 'runs/no such run-2', '--seeds', '2']
     >>> seeds_command(seeds, [Run("a"), Run("b")])
