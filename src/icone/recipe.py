@@ -67,8 +67,8 @@ layers are the most general. The value with which BEiT (Bao et al. 2021, arXiv:2
 arXiv:2111.06377) fine-tune."""
 WARMUP = 0.05
 """Share of all steps over which the learning rate rises to its start. The first gradients all point the same way, and
-Adam makes whole steps of them: at batch size 1 they moved all features together, four times as far as at 16, and most
-directions that tell samples apart were lost within an epoch (docs/decisions/warm-up.md). With --weights it also keeps
+Adam makes whole steps of them, which move all features together: a small ViT lost two thirds of its RankMe within an
+epoch, and at batch size 1 hardly learned (docs/decisions/warm-up.md). With --weights it also keeps
 a new head from pulling the encoder far before it is of use (Gupta et al. 2023, arXiv:2308.04014)."""
 
 FINETUNE_EPOCHS, FINETUNE_STEPS = 50, 1000
